@@ -1,0 +1,175 @@
+//! The graph in memory.
+//!
+//! Nodes, values and regions live in arenas of their [`Func`] and are named by
+//! typed ids. A region lists its nodes in an order that is both topological and
+//! the order of effects; passes build new functions rather than patch old ones
+//! (see [`crate::build`]).
+//!
+//! Invariants (checked by [`crate::verify`])
+//! - A value is defined before it is used, in its region or an enclosing one.
+//! - Result types are what the op's `infer` says.
+//! - `after` edges start and end on effectful nodes of the same region.
+//! - Broadcasting is explicit: elementwise operands have equal shapes.
+
+use crate::{Attrs, Op, TensorType, diag::Span};
+use cranelift_entity::{PrimaryMap, entity_impl};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(u32);
+entity_impl!(NodeId, "n");
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(u32);
+entity_impl!(ValueId, "v");
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionId(u32);
+entity_impl!(RegionId, "r");
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct VarId(u32);
+entity_impl!(VarId, "var");
+
+/// A whole program: state and the entries that share it.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub name: String,
+    pub doc: String,
+    /// Declared run-time dims, in source order.
+    pub dims: Vec<DimDecl>,
+    pub vars: PrimaryMap<VarId, Var>,
+    /// Assigns every variable its first value; runs once, has no parameters.
+    pub init: Func,
+    pub entries: Vec<Func>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DimDecl {
+    pub name: Arc<str>,
+    pub min: i64,
+    /// Inclusive; `i64::MAX` when unbounded.
+    pub max: i64,
+    pub span: Span,
+}
+
+/// A declared piece of mutable state.
+#[derive(Clone, Debug)]
+pub struct Var {
+    pub name: String,
+    /// Shape is static: a variable outlives any one call's dims.
+    pub ty: TensorType,
+    /// Declared at the top level, rather than inside a function.
+    pub user: bool,
+    pub device: Option<Arc<str>>,
+    pub span: Span,
+}
+
+/// An entry (or the initialiser) after all calls are inlined.
+#[derive(Clone, Debug)]
+pub struct Func {
+    pub name: String,
+    pub doc: String,
+    pub nodes: PrimaryMap<NodeId, Node>,
+    pub values: PrimaryMap<ValueId, Value>,
+    pub regions: PrimaryMap<RegionId, Region>,
+    /// Its params are the entry's params, its results the entry's results.
+    pub body: RegionId,
+    pub result_names: Vec<String>,
+    pub span: Span,
+}
+
+impl Default for Func {
+    fn default() -> Func {
+        Func::new("")
+    }
+}
+
+impl Func {
+    pub fn new(name: &str) -> Func {
+        let mut regions = PrimaryMap::new();
+        let body = regions.push(Region::default());
+        Func {
+            name: name.to_string(),
+            doc: String::new(),
+            nodes: PrimaryMap::new(),
+            values: PrimaryMap::new(),
+            regions,
+            body,
+            result_names: vec![],
+            span: Span::NONE,
+        }
+    }
+
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.values[value].ty
+    }
+
+    /// The node that defines `value`, unless it is a region parameter.
+    pub fn def(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value].def {
+            Def::Node(node, _) => Some(node),
+            Def::Param(..) => None,
+        }
+    }
+
+    pub fn params(&self) -> &[ValueId] {
+        &self.regions[self.body].params
+    }
+
+    pub fn results(&self) -> &[ValueId] {
+        &self.regions[self.body].results
+    }
+
+    /// All nodes in execution order, regions entered where they stand.
+    pub fn walk(&self, visit: &mut dyn FnMut(NodeId, &Node)) {
+        self.walk_region(self.body, visit);
+    }
+
+    fn walk_region(&self, region: RegionId, visit: &mut dyn FnMut(NodeId, &Node)) {
+        for &id in &self.regions[region].nodes {
+            let node = &self.nodes[id];
+            visit(id, node);
+            for &inner in &node.regions {
+                self.walk_region(inner, visit);
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Value {
+    pub ty: TensorType,
+    pub def: Def,
+    /// The name in the source, for printing, fetching and feeding.
+    pub name: Option<Arc<str>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Def {
+    Node(NodeId, u32),
+    Param(RegionId, u32),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Region {
+    pub params: Vec<ValueId>,
+    pub nodes: Vec<NodeId>,
+    pub results: Vec<ValueId>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub op: Op,
+    pub operands: Vec<ValueId>,
+    pub attrs: Attrs,
+    /// The variable the op reads or writes.
+    pub var: Option<VarId>,
+    pub regions: Vec<RegionId>,
+    /// Effectful nodes this one must follow, besides those text order implies.
+    pub after: Vec<NodeId>,
+    /// Partial device name from `on "..."`.
+    pub device: Option<Arc<str>>,
+    pub results: Vec<ValueId>,
+    pub span: Span,
+}

@@ -1,0 +1,186 @@
+//! Kernel IR: loops over scalars.
+//!
+//! A kernel is a nest of loops with a scalar body. Backends see only this:
+//! buffers, loops, and the closed set of [`ScalarOp`]s, so a new tensor op never
+//! touches code generation.
+//!
+//! Invariants
+//! - Registers are assigned once and used below their definition, in the same
+//!   or an inner loop.
+//! - Addresses are [`Ix`]: affine in the loop variables with sizes that may be
+//!   run-time dims, plus registers. Indices count elements, are `i64`, and are
+//!   in bounds for every iteration.
+//! - A loop marked [`LoopMode::Vector`] may run its iterations in any grouping:
+//!   they are independent but for its carried reductions.
+//! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);
+//!   they are the outermost one or two loops.
+
+pub mod scalar;
+
+use crate::{DType, Dim};
+use cranelift_entity::{PrimaryMap, entity_impl};
+pub use scalar::{Scalar, ScalarOp, ScalarType};
+use std::sync::Arc;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reg(u32);
+entity_impl!(Reg, "%");
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LoopVar(u32);
+entity_impl!(LoopVar, "i");
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Kernel {
+    pub name: String,
+    pub bufs: Vec<KernelBuf>,
+    /// Run-time dims the kernel needs, in argument order.
+    pub dims: Vec<Arc<str>>,
+    pub regs: PrimaryMap<Reg, ScalarType>,
+    pub loops: u32,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelBuf {
+    /// Element type in memory. A load widens (`f16`, `bf16` to f32; `i8`, `u8`
+    /// to i32; `bool` to a truth value), a store narrows with rounding or
+    /// wrapping.
+    pub dtype: DType,
+    pub len: Dim,
+    pub written: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stmt {
+    Const {
+        dst: Reg,
+        value: Scalar,
+    },
+    Op {
+        dst: Reg,
+        op: ScalarOp,
+        args: Vec<Reg>,
+    },
+    /// An index as an `i64` register.
+    Index {
+        dst: Reg,
+        ix: Ix,
+    },
+    Load {
+        dst: Reg,
+        buf: u32,
+        at: Ix,
+    },
+    Store {
+        buf: u32,
+        at: Ix,
+        value: Reg,
+    },
+    Loop(Loop),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loop {
+    pub var: LoopVar,
+    /// Iterations are `0..extent`, or the part of it the call asks for.
+    pub extent: Dim,
+    pub mode: LoopMode,
+    pub ranged: bool,
+    pub carried: Vec<Carried>,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LoopMode {
+    Serial,
+    Vector,
+}
+
+/// A value carried from one iteration to the next.
+///
+/// In a `Vector` loop `next` must be `combine(acc, something independent of
+/// acc)`: lanes keep partial results that are combined in a fixed order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Carried {
+    /// Value before the first iteration; defined outside the loop.
+    pub init: Reg,
+    /// The running value, inside the body.
+    pub acc: Reg,
+    /// Value for the next iteration; defined in the body.
+    pub next: Reg,
+    /// The final value, usable after the loop.
+    pub result: Reg,
+    pub combine: Combine,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Combine {
+    Sum,
+    Prod,
+    Max,
+    Min,
+    And,
+    Or,
+    /// Not a reduction (scans, argmax pairs): the loop must be `Serial`.
+    Sequential,
+}
+
+/// `offset + sum of var * stride + sum of reg * stride`, in elements.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ix {
+    pub offset: Dim,
+    /// Sorted by loop variable; no zero strides.
+    pub terms: Vec<(LoopVar, Dim)>,
+    pub regs: Vec<(Reg, Dim)>,
+}
+
+impl Ix {
+    pub fn constant(offset: i64) -> Ix {
+        Ix { offset: Dim::constant(offset), terms: vec![], regs: vec![] }
+    }
+
+    pub fn var(var: LoopVar) -> Ix {
+        Ix { offset: Dim::constant(0), terms: vec![(var, Dim::constant(1))], regs: vec![] }
+    }
+
+    pub fn reg(reg: Reg) -> Ix {
+        Ix { offset: Dim::constant(0), terms: vec![], regs: vec![(reg, Dim::constant(1))] }
+    }
+
+    pub fn scale(&self, by: &Dim) -> Ix {
+        if by.is_zero() {
+            return Ix::constant(0);
+        }
+        Ix {
+            offset: self.offset.clone() * by.clone(),
+            terms: self.terms.iter().map(|(v, s)| (*v, s.clone() * by.clone())).collect(),
+            regs: self.regs.iter().map(|(r, s)| (*r, s.clone() * by.clone())).collect(),
+        }
+    }
+
+    pub fn plus(&self, other: &Ix) -> Ix {
+        let mut terms: std::collections::BTreeMap<LoopVar, Dim> =
+            self.terms.iter().cloned().collect();
+        for (v, s) in &other.terms {
+            let sum = terms.remove(v).unwrap_or(Dim::constant(0)) + s.clone();
+            if !sum.is_zero() {
+                terms.insert(*v, sum);
+            }
+        }
+        Ix {
+            offset: self.offset.clone() + other.offset.clone(),
+            terms: terms.into_iter().collect(),
+            regs: [self.regs.as_slice(), other.regs.as_slice()].concat(),
+        }
+    }
+
+    /// Elements between consecutive iterations of `var`.
+    pub fn stride(&self, var: LoopVar) -> Dim {
+        self.terms.iter().find(|(v, _)| *v == var).map_or(Dim::constant(0), |(_, s)| s.clone())
+    }
+
+    pub fn as_const(&self) -> Option<i64> {
+        if self.terms.is_empty() && self.regs.is_empty() { self.offset.as_const() } else { None }
+    }
+}

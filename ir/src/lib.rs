@@ -1,0 +1,41 @@
+//! The graph: its types, its ops, its text, its meaning.
+//!
+//! Code map
+//! - [`dim`], [`ty`], [`attr`], [`tensor`]: what values look like;
+//! - [`graph`]: the graph in memory; [`build`]: the only way to add nodes;
+//! - [`op`]: the record each op fills in; [`ops`]: one file per op;
+//! - [`text`]: lexer, parser, resolver, printer, formatter;
+//! - [`diag`]: spans, codes, rendering;
+//! - [`eval`]: arrays of the reference semantics; [`interp`]: the interpreter;
+//! - [`kernel`]: the loop IR kernels are written in;
+//! - [`verify`]: what holds after every pass.
+//!
+//! Invariants
+//! - Nothing here knows about passes, code generation or the runtime.
+//! - All maps are ordered: the same input gives the same bytes.
+#![forbid(unsafe_code)]
+
+pub mod attr;
+pub mod build;
+pub mod diag;
+pub mod dim;
+pub mod eval;
+pub mod graph;
+pub mod kernel;
+pub mod lower;
+pub mod op;
+pub mod ops;
+pub mod program;
+pub mod rule;
+pub mod tensor;
+pub mod ty;
+pub mod vjp;
+
+pub use attr::{Attr, Attrs};
+pub use dim::Dim;
+pub use graph::{Func, Graph, Node, NodeId, Region, RegionId, ValueId, VarId};
+pub use op::OpDef;
+pub use ops::Op;
+pub use tensor::Tensor;
+pub use tfc_abi::DType;
+pub use ty::TensorType;

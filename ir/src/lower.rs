@@ -1,0 +1,88 @@
+//! How an op becomes loops, said by the op itself.
+//!
+//! Pure ops are lowered by *pulling*: asked for one element of its result, an
+//! op asks for the elements of its operands it needs. Fusion is then just
+//! answering an operand's request with the operand's own lowering instead of a
+//! load.
+
+use crate::kernel::{Combine, Ix, Reg, Scalar, ScalarOp, ScalarType};
+use crate::vjp::ExpandFn;
+use crate::{Attrs, Dim, TensorType};
+
+pub enum Lower {
+    /// One result element from the operand elements at the same index.
+    Map(fn(k: &mut dyn Pull, args: &[Reg]) -> Reg),
+    /// One result element from operand elements at other indices.
+    Index(fn(k: &mut dyn Pull, at: &[Ix]) -> Reg),
+    /// Reduction over the attribute `axes` (and `keep`).
+    Reduce(Reduction),
+    /// The same bytes under another shape.
+    Reshape,
+    /// Prefix combination along the attribute `axis`.
+    Scan(Combine),
+    /// A dense contraction the runtime does.
+    Contract(Contraction),
+    /// Rewritten into other ops before fusion.
+    Expand(ExpandFn),
+    /// The value is in the attributes.
+    Constant,
+    /// Reads or writes a variable; `print` and `assert` too: scheduled as steps.
+    Effect,
+    /// `if`, `while`: scheduled as structured steps.
+    Region,
+    /// Gone before lowering.
+    Never,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduction {
+    Sum,
+    Prod,
+    Max,
+    Min,
+    And,
+    Or,
+    /// Index of the first largest element.
+    ArgMax,
+    ArgMin,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Contraction {
+    MatMul,
+    Conv2d,
+    Conv2dGradInput,
+    Conv2dGradFilter,
+    /// `scatter_add(base, ids, updates)` by rows.
+    ScatterAdd,
+}
+
+/// What a pulling op may ask for. Implemented by the lowering pass.
+pub trait Pull {
+    /// Element `at` of operand `i`, widened to its register type.
+    fn operand(&mut self, i: usize, at: &[Ix]) -> Reg;
+    fn operand_type(&self, i: usize) -> TensorType;
+    fn operand_count(&self) -> usize;
+    fn result_type(&self) -> TensorType;
+    fn attrs(&self) -> &Attrs;
+    /// The result has the operands' type, but: comparisons give bool, `Select`
+    /// the type of its second argument. `Convert` and `Bitcast` go through
+    /// [`Pull::convert`] and [`Pull::bitcast`].
+    fn op(&mut self, op: ScalarOp, args: &[Reg]) -> Reg;
+    fn convert(&mut self, x: Reg, to: ScalarType) -> Reg;
+    fn bitcast(&mut self, x: Reg, to: ScalarType) -> Reg;
+    fn constant(&mut self, value: Scalar) -> Reg;
+    fn reg_type(&self, x: Reg) -> ScalarType;
+    /// An index as an `i64` register, and back.
+    fn index(&mut self, ix: &Ix) -> Reg;
+    fn dynamic(&mut self, reg: Reg) -> Ix {
+        Ix::reg(reg)
+    }
+    /// Serial loop nest over `extents`, combining what `body` gives.
+    fn reduce(
+        &mut self,
+        combine: Combine,
+        extents: &[Dim],
+        body: &mut dyn FnMut(&mut dyn Pull, &[Ix]) -> Reg,
+    ) -> Reg;
+}

@@ -1,0 +1,190 @@
+//! The record every op fills in.
+//!
+//! A record has no defaults: an op that forgets a facet does not compile. What
+//! an op does not have, it says and why.
+
+use crate::attr::AttrKind;
+use crate::eval::Array;
+use crate::lower::Lower;
+use crate::rule::Rule;
+use crate::vjp::VjpFn;
+use crate::{Attr, Attrs, DType, TensorType};
+
+pub struct OpDef {
+    pub name: &'static str,
+    /// One sentence for the reference, in the indicative: "Adds two tensors."
+    pub summary: &'static str,
+    pub operands: &'static [Operand],
+    pub attrs: &'static [AttrSpec],
+    /// Names of the regions (`then`, `else`; `cond`, `body`); most ops have none.
+    pub regions: &'static [&'static str],
+    pub effect: Effect,
+    pub stage: Stage,
+    /// Result types from operand types: also the verifier. Arity, operand kinds
+    /// and attribute kinds are already checked against the record.
+    pub infer: fn(&InferCx<'_>) -> Result<Vec<TensorType>, InferError>,
+    pub grad: Grad,
+    /// Rewrites that start at this op.
+    pub rules: &'static [Rule],
+    pub lower: Lower,
+    pub eval: Eval,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operand {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Zero or more operands; only the last may be variadic.
+    pub variadic: bool,
+}
+
+impl Operand {
+    pub const fn one(name: &'static str, kind: Kind) -> Operand {
+        Operand { name, kind, variadic: false }
+    }
+
+    pub const fn many(name: &'static str, kind: Kind) -> Operand {
+        Operand { name, kind, variadic: true }
+    }
+}
+
+/// Which element types an operand takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Any,
+    /// Not `bool`.
+    Num,
+    Float,
+    Int,
+    Bool,
+    /// `i32` or `i64`.
+    Index,
+}
+
+impl Kind {
+    pub fn admits(self, dtype: DType) -> bool {
+        match self {
+            Kind::Any => true,
+            Kind::Num => dtype != DType::Bool,
+            Kind::Float => dtype.is_float(),
+            Kind::Int => dtype.is_int(),
+            Kind::Bool => dtype == DType::Bool,
+            Kind::Index => matches!(dtype, DType::I32 | DType::I64),
+        }
+    }
+
+    pub fn describe(self) -> &'static str {
+        match self {
+            Kind::Any => "any element type",
+            Kind::Num => "a number type",
+            Kind::Float => "a float type (f32, f64, f16, bf16)",
+            Kind::Int => "an integer type (i8, u8, i32, i64)",
+            Kind::Bool => "bool",
+            Kind::Index => "i32 or i64",
+        }
+    }
+}
+
+pub struct AttrSpec {
+    pub name: &'static str,
+    pub kind: AttrKind,
+    /// Value when absent; `None` for a required attribute. Attributes equal to
+    /// their default are stored all the same, so that nodes compare equal.
+    pub default: Option<fn() -> Attr>,
+    pub doc: &'static str,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// A function of operands and attributes. Only these are moved, merged,
+    /// folded or rewritten.
+    Pure,
+    /// Reads a variable.
+    Read,
+    /// Writes a variable (and may read it).
+    Write,
+    /// Anything else the world can see: print, assert.
+    Io,
+}
+
+/// Until which stage the op may appear.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stage {
+    /// Gone after differentiation (`grad`, `vjp`).
+    Source,
+    /// Legal to the end.
+    Core,
+}
+
+pub enum Grad {
+    /// Contribution to operand `i`, or none where no gradient flows.
+    Vjp(VjpFn),
+    /// The derivative is zero wherever it exists (or operands are not
+    /// differentiable): gradients stop here, silently and correctly.
+    Zero(&'static str),
+    /// Not defined: reaching this on the only path is an error that says why.
+    Undefined(&'static str),
+    /// Handled by the differentiation pass itself (`if`, `while`, `read`).
+    Structural,
+}
+
+pub enum Eval {
+    /// Reference semantics. Operand types and attributes are as inferred.
+    Pure(fn(&EvalCx<'_>) -> Result<Vec<Array>, String>),
+    /// Done by the interpreter, because it needs state or regions.
+    Interpreter,
+    /// Gone before anything runs.
+    Never,
+}
+
+pub struct InferCx<'a> {
+    pub op: &'static str,
+    pub operands: &'a [TensorType],
+    pub attrs: &'a Attrs,
+    /// Type of the variable, for ops with one.
+    pub var: Option<&'a TensorType>,
+    /// Result types of each region, for ops with regions.
+    pub regions: &'a [Vec<TensorType>],
+}
+
+pub struct EvalCx<'a> {
+    pub operands: &'a [Array],
+    pub attrs: &'a Attrs,
+    /// Result types with every dim replaced by its value.
+    pub results: &'a [TensorType],
+    /// Values of named dims, for shape attributes.
+    pub dims: &'a dyn Fn(&str) -> Option<i64>,
+}
+
+/// Why an op cannot be applied, in the user's words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InferError {
+    pub code: &'static str,
+    pub message: String,
+    /// What to say under which part of the expression.
+    pub labels: Vec<(Place, String)>,
+    pub help: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Operand(usize),
+    Attr(&'static str),
+    Op,
+}
+
+impl InferError {
+    pub fn new(code: &'static str, message: impl Into<String>) -> InferError {
+        InferError { code, message: message.into(), labels: vec![], help: None }
+    }
+
+    pub fn at(mut self, place: Place, text: impl Into<String>) -> InferError {
+        self.labels.push((place, text.into()));
+        self
+    }
+
+    pub fn help(mut self, text: impl Into<String>) -> InferError {
+        self.help = Some(text.into());
+        self
+    }
+}

@@ -1,0 +1,55 @@
+//! Conversion between element types.
+
+use crate::attr::AttrKind;
+use crate::eval::{Array, Data};
+use crate::kernel::ScalarType;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::{DType, OpDef, TensorType};
+
+pub const DEF: OpDef = OpDef {
+    name: "cast",
+    summary: "Converts elements to another type. Floats become integers by truncation, with \
+              saturation; NaN becomes 0. Numbers become bool by `!= 0`.",
+    operands: &[Operand::one("x", Kind::Any)],
+    attrs: &[AttrSpec { name: "to", kind: AttrKind::DType, default: None, doc: "the element type" }],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: |cx| {
+        let to = cx.attrs.dtype("to").unwrap_or(DType::F32);
+        Ok(vec![TensorType::new(to, cx.operands[0].shape.clone())])
+    },
+    grad: Grad::Vjp(|e, n, _| {
+        let from = e.ty(n.operands[0]).dtype;
+        let to = e.ty(n.out).dtype;
+        (from.is_float() && to.is_float()).then(|| e.cast(n.ct, from))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| {
+        let to = k.result_type().dtype;
+        k.convert(a[0], ScalarType::of(to))
+    }),
+    eval: Eval::Pure(|cx| {
+        let to = cx.attrs.dtype("to").unwrap_or(DType::F32);
+        // Saturate to the target's own range, as the compiled code does.
+        let to_int = |v: f64| match to {
+            DType::I8 => v as i8 as i64,
+            DType::U8 => v as u8 as i64,
+            DType::I32 => v as i32 as i64,
+            _ => v as i64,
+        };
+        let x = &cx.operands[0];
+        Ok(vec![match (&x.data, to) {
+            (Data::Float(a), t) if t.is_float() => Array::float(t, a.clone()),
+            (Data::Float(a), DType::Bool) => Array::bool(a.mapv(|v| v != 0.0)),
+            (Data::Float(a), t) => Array::int(t, a.mapv(to_int)),
+            (Data::Int(a), t) if t.is_float() => Array::float(t, a.mapv(|v| v as f64)),
+            (Data::Int(a), DType::Bool) => Array::bool(a.mapv(|v| v != 0)),
+            (Data::Int(a), t) => Array::int(t, a.clone()),
+            (Data::Bool(a), t) if t.is_float() => Array::float(t, a.mapv(|v| v as u8 as f64)),
+            (Data::Bool(a), DType::Bool) => Array::bool(a.clone()),
+            (Data::Bool(a), t) => Array::int(t, a.mapv(|v| v as i64)),
+        }])
+    }),
+};

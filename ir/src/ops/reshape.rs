@@ -1,0 +1,43 @@
+//! The same elements, in the same order, under another shape.
+
+use super::util::*;
+use crate::attr::AttrKind;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::{Dim, OpDef, TensorType};
+
+pub const DEF: OpDef = OpDef {
+    name: "reshape",
+    summary: "Gives the elements, in order, another shape.",
+    operands: &[Operand::one("x", Kind::Any)],
+    attrs: &[AttrSpec {
+        name: "shape",
+        kind: AttrKind::Shape,
+        default: None,
+        doc: "the result shape; one size may be written `_` in source text",
+    }],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: |cx| {
+        let x = &cx.operands[0];
+        let shape = cx.attrs.shape("shape");
+        let (from, to) = (x.elements(), Dim::product(shape));
+        if from != to {
+            return Err(InferError::new(
+                "E0210",
+                format!("`reshape` cannot turn {from} elements into {to}"),
+            )
+            .at(Place::Operand(0), format!("this is {x}, {from} elements"))
+            .at(Place::Attr("shape"), format!("this has {to} elements")));
+        }
+        Ok(vec![TensorType::new(x.dtype, shape.to_vec())])
+    },
+    grad: Grad::Vjp(|e, n, _| Some(e.reshape(n.ct, &e.ty(n.operands[0]).shape))),
+    rules: &[],
+    lower: Lower::Reshape,
+    eval: Eval::Pure(|cx| {
+        let shape = result_shape(cx, 0)?;
+        Ok(vec![map_data!(&cx.operands[0], a => from_vec(&shape, a.iter().copied().collect()))])
+    }),
+};

@@ -1,0 +1,1 @@
+//! Encoding of a [`crate::plan::Plan`] as bytes.

@@ -1,0 +1,66 @@
+//! What compiled programs and the runtime agree on.
+//!
+//! This crate is the bottom of the tree: plain data, no dependencies. The
+//! compiler writes a [`plan::Plan`] and machine code; the runtime reads the
+//! plan and calls the code. Nothing here knows about graphs.
+//!
+//! Invariants
+//! - Everything in a plan is validated by [`plan::Plan::decode`]'s caller
+//!   through [`plan::Plan::check`]: an index out of range is an error, never a
+//!   panic.
+//! - [`ABI_VERSION`] changes whenever an encoding or a calling convention does.
+
+pub mod codec;
+pub mod dtype;
+pub mod plan;
+
+pub use dtype::DType;
+
+/// Version of the plan encoding and of the calling conventions below.
+pub const ABI_VERSION: u32 = 1;
+
+/// A compiled kernel.
+///
+/// - `bufs[i]` is the start of the kernel's i-th buffer;
+/// - `dims[i]` is the value of the kernel's i-th run-time dimension;
+/// - `range` is `[lo0, hi0, lo1, hi1]`: the part of the outermost loop (and, for
+///   a contraction's epilogue, of the second loop) this call covers. A kernel
+///   with one ranged loop ignores the second pair.
+pub type KernelFn = unsafe extern "C" fn(bufs: *const *mut u8, dims: *const i64, range: *const i64);
+
+/// What a program's object file exports as `<prefix>_program`, and what the JIT
+/// builds in memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramDesc {
+    /// [`ABI_VERSION`] of the compiler that wrote this.
+    pub version: u32,
+    /// CPU features the generated code needs; see [`cpu`].
+    pub cpu_features: u32,
+    /// Encoded [`plan::Plan`].
+    pub plan: *const u8,
+    pub plan_len: usize,
+    /// Table of kernels, in the order of `Plan::kernels`.
+    pub kernels: *const KernelFn,
+    pub kernel_count: usize,
+    /// Constant data, 64-byte aligned; `Plan::consts` gives offsets into it.
+    pub consts: *const u8,
+    pub consts_len: usize,
+}
+
+// SAFETY: a descriptor only points at immutable program data.
+unsafe impl Sync for ProgramDesc {}
+// SAFETY: as above.
+unsafe impl Send for ProgramDesc {}
+
+/// Bits of [`ProgramDesc::cpu_features`].
+pub mod cpu {
+    pub const SSE41: u32 = 1;
+    pub const AVX: u32 = 1 << 1;
+    pub const FMA: u32 = 1 << 2;
+    pub const AVX2: u32 = 1 << 3;
+}
+
+/// Alignment of every buffer the runtime hands to a kernel, except buffers the
+/// caller owns (parameters and results).
+pub const BUFFER_ALIGN: usize = 64;

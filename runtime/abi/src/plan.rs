@@ -1,0 +1,306 @@
+//! The plan: what a compiled program does, step by step, as plain data.
+//!
+//! The compiler decides order, buffers and kernels ahead of time; the runtime
+//! walks the steps. Run-time dimensions enter only through [`Expr`]s: when an
+//! entry is called the runtime binds its dims from the feeds, evaluates every
+//! expression of the entry once, and from then on steps refer to values by
+//! index.
+
+use crate::DType;
+
+/// Index into [`Entry::exprs`] (and the values computed from them).
+pub type ExprId = u32;
+/// Index into [`Entry::buffers`].
+pub type BufId = u32;
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    pub name: String,
+    /// blake-like content hash of the source graph; checkpoints carry it.
+    pub graph_hash: [u8; 32],
+    pub dims: Vec<DimInfo>,
+    pub vars: Vec<VarInfo>,
+    pub consts: Vec<ConstInfo>,
+    /// Kernel symbol names, in table order.
+    pub kernels: Vec<String>,
+    pub entries: Vec<Entry>,
+    /// Index of the entry that initialises variables (no params, no results).
+    pub init: Option<u32>,
+    /// Source text file name, for messages.
+    pub source: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct DimInfo {
+    pub name: String,
+    pub min: i64,
+    /// Inclusive; `i64::MAX` when unbounded.
+    pub max: i64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct VarInfo {
+    pub name: String,
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+    /// False for optimizer slots and counters declared inside functions.
+    pub user: bool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConstInfo {
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+    pub offset: u64,
+    pub len: u64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Entry {
+    pub name: String,
+    pub doc: String,
+    pub params: Vec<Port>,
+    pub results: Vec<Port>,
+    pub exprs: Vec<Expr>,
+    pub buffers: Vec<Buffer>,
+    /// Size in bytes of each arena slot; buffers with disjoint lives share one.
+    pub slots: Vec<ExprId>,
+    pub steps: Vec<Step>,
+    /// Variables this entry writes, for locking.
+    pub writes: Vec<u32>,
+}
+
+/// A named input or output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Port {
+    pub name: String,
+    pub dtype: DType,
+    /// One expression per axis. For a parameter each is a constant, a bare
+    /// dim, or a compound checked after the bare dims are bound.
+    pub shape: Vec<ExprId>,
+    pub buf: BufId,
+    /// How the type reads in the source, e.g. `f32[B, 784]`.
+    pub text: String,
+}
+
+/// An integer expression over run-time dims, in postfix.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Expr(pub Vec<ExprOp>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ExprOp {
+    Const(i64),
+    /// Index into [`Plan::dims`].
+    Dim(u32),
+    Add,
+    Mul,
+    /// Floor division by a positive constant.
+    FloorDiv(i64),
+    Max,
+}
+
+impl Expr {
+    /// Value under the given dims; `None` on overflow or a malformed expression.
+    pub fn eval(&self, dims: &[i64]) -> Option<i64> {
+        let mut stack: Vec<i64> = Vec::with_capacity(4);
+        for op in &self.0 {
+            match *op {
+                ExprOp::Const(c) => stack.push(c),
+                ExprOp::Dim(i) => stack.push(*dims.get(i as usize)?),
+                ExprOp::Add => {
+                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    stack.push(a.checked_add(b)?);
+                }
+                ExprOp::Mul => {
+                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    stack.push(a.checked_mul(b)?);
+                }
+                ExprOp::FloorDiv(d) => {
+                    let a = stack.pop()?;
+                    stack.push(a.checked_div_euclid(d)?);
+                }
+                ExprOp::Max => {
+                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    stack.push(a.max(b));
+                }
+            }
+        }
+        if stack.len() == 1 { stack.pop() } else { None }
+    }
+
+    /// The value if no dim takes part.
+    pub fn as_const(&self) -> Option<i64> {
+        if self.0.iter().any(|o| matches!(o, ExprOp::Dim(_))) { None } else { self.eval(&[]) }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: ExprId,
+    pub shape: Vec<ExprId>,
+    pub home: Home,
+}
+
+/// Where a buffer's bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// The caller's array for `Entry::params[i]`; read only.
+    Param(u32),
+    /// The caller's array for `Entry::results[i]`.
+    Result(u32),
+    /// `Plan::vars[i]`.
+    Var(u32),
+    /// `Plan::consts[i]`; read only.
+    Const(u32),
+    /// `Entry::slots[i]` of the arena, from its start.
+    Slot(u32),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    Launch(Launch),
+    MatMul(MatMul),
+    Conv(Conv),
+    /// Copies `src` onto `dst`; both have the same dtype and length.
+    Copy {
+        src: BufId,
+        dst: BufId,
+    },
+    Call(Call),
+    /// Writes `label` and the tensor to standard error.
+    Print {
+        label: String,
+        buf: BufId,
+    },
+    /// Fails the call with `message` unless every element of `cond` is true.
+    Assert {
+        cond: BufId,
+        message: String,
+        place: String,
+    },
+    If {
+        cond: BufId,
+        then: Vec<Step>,
+        otherwise: Vec<Step>,
+    },
+    /// Runs `head`, tests `cond`, runs `body`, and again.
+    While {
+        head: Vec<Step>,
+        cond: BufId,
+        body: Vec<Step>,
+    },
+}
+
+/// One kernel over a range the pool may split.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    pub kernel: u32,
+    pub bufs: Vec<BufId>,
+    pub dims: Vec<ExprId>,
+    /// Iterations of the kernel's outermost loop.
+    pub extent: ExprId,
+    /// Rough cost of one iteration in nanoseconds-ish units; the pool splits
+    /// only when `extent * cost` is worth it. Zero: never split.
+    pub cost: ExprId,
+}
+
+/// `c[b] = op(a[b]) · op(b[b])`, row-major, then `epilogue` per finished block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MatMul {
+    pub dtype: DType,
+    pub a: BufId,
+    pub b: BufId,
+    pub c: BufId,
+    pub m: ExprId,
+    pub n: ExprId,
+    pub k: ExprId,
+    pub batch: ExprId,
+    /// Elements between consecutive matrices; zero broadcasts one matrix.
+    pub a_stride: ExprId,
+    pub b_stride: ExprId,
+    /// `a` is stored `[k, m]` / `b` is stored `[n, k]`.
+    pub trans_a: bool,
+    pub trans_b: bool,
+    /// `c` is added to instead of overwritten.
+    pub accumulate: bool,
+    pub epilogue: Option<Epilogue>,
+}
+
+/// A kernel with two ranged loops (rows of all batches, columns), run on each
+/// output block while it is in cache. It reads and rewrites the block in `c`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Epilogue {
+    pub kernel: u32,
+    pub bufs: Vec<BufId>,
+    pub dims: Vec<ExprId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConvKind {
+    /// `out[n,o,y,x] = sum in[n,c,..] * w[o,c,..]`
+    Forward = 0,
+    /// Gradient with respect to the input, from (output gradient, filter).
+    GradInput = 1,
+    /// Gradient with respect to the filter, from (input, output gradient).
+    GradFilter = 2,
+}
+
+/// Two-dimensional convolution, NCHW images, OIHW filters. The geometry is
+/// always that of the forward convolution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conv {
+    pub kind: ConvKind,
+    pub dtype: DType,
+    pub lhs: BufId,
+    pub rhs: BufId,
+    pub out: BufId,
+    pub batch: ExprId,
+    pub in_channels: ExprId,
+    pub in_h: ExprId,
+    pub in_w: ExprId,
+    pub out_channels: ExprId,
+    pub out_h: ExprId,
+    pub out_w: ExprId,
+    pub kernel: [u32; 2],
+    pub stride: [u32; 2],
+    pub dilation: [u32; 2],
+    /// Zero padding before the first row and column.
+    pub pad: [u32; 2],
+    pub groups: u32,
+    /// Rows are output channels of all images, columns are pixels (Forward
+    /// only).
+    pub epilogue: Option<Epilogue>,
+}
+
+/// A routine of the runtime that is not worth generating.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub func: Func,
+    pub bufs: Vec<BufId>,
+    pub ints: Vec<ExprId>,
+}
+
+/// Routines a [`Call`] may name. The meaning of `bufs` and `ints` is given per
+/// routine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Func {
+    /// `dst[ids[i], :] += upd[i, :]`, rows in order. bufs: dst, ids, upd;
+    /// ints: rows of dst, number of ids, row length. Ids out of range fail.
+    ScatterAddRows = 0,
+    /// `dst[ids[i], :] = upd[i, :]`, the last one wins. As above.
+    ScatterSetRows = 1,
+    /// Fills with zero bytes. bufs: dst.
+    Zero = 2,
+}
+
+impl Func {
+    pub fn from_code(code: u8) -> Option<Func> {
+        [Func::ScatterAddRows, Func::ScatterSetRows, Func::Zero]
+            .into_iter()
+            .find(|f| *f as u8 == code)
+    }
+}
