@@ -1,1 +1,451 @@
-//! Encoding of a [`crate::plan::Plan`] as bytes.
+//! Encoding of a [`Plan`] as bytes.
+//!
+//! A magic word, [`crate::ABI_VERSION`], then every field in declaration order:
+//! integers as LEB128 (signed ones zig-zagged), strings and lists with a length
+//! in front, enums as one byte. The encoding of a plan is unique, so equal plans
+//! give equal bytes.
+//!
+//! Invariants
+//! - Decoding never panics and never allocates more than a small multiple of the
+//!   input's length: a list of `n` items is refused unless `n` bytes are left.
+//! - Nesting of `if` and `while` is bounded by [`MAX_NESTING`].
+
+use crate::plan::*;
+use crate::{ABI_VERSION, DType};
+
+const MAGIC: [u8; 4] = *b"tfcp";
+
+/// Deepest nesting of `If` and `While` steps a plan may have.
+pub const MAX_NESTING: u32 = 128;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Not an encoded plan at all.
+    Magic,
+    /// Written by another version of the compiler.
+    Version(u32),
+    /// The bytes end too early.
+    Truncated,
+    /// Bytes are left over after the plan.
+    Trailing(usize),
+    /// A value that no encoder writes; the text names it.
+    Invalid(&'static str),
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DecodeError::Magic => f.write_str("these bytes are not a plan"),
+            DecodeError::Version(v) => {
+                write!(f, "the plan has version {v}, this runtime reads version {ABI_VERSION}")
+            }
+            DecodeError::Truncated => f.write_str("the plan ends too early"),
+            DecodeError::Trailing(n) => write!(f, "{n} bytes follow the plan"),
+            DecodeError::Invalid(what) => write!(f, "the plan holds an invalid {what}"),
+        }
+    }
+}
+
+impl std::error::Error for DecodeError {}
+
+impl Plan {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1024);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&ABI_VERSION.to_le_bytes());
+        self.put(&mut out);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Plan, DecodeError> {
+        let mut r = Reader { bytes, depth: 0 };
+        if r.take(4).map_err(|_| DecodeError::Magic)? != MAGIC {
+            return Err(DecodeError::Magic);
+        }
+        let v = r.take(4)?;
+        let version = u32::from_le_bytes([v[0], v[1], v[2], v[3]]);
+        if version != ABI_VERSION {
+            return Err(DecodeError::Version(version));
+        }
+        let plan = Plan::get(&mut r)?;
+        if !r.bytes.is_empty() {
+            return Err(DecodeError::Trailing(r.bytes.len()));
+        }
+        Ok(plan)
+    }
+}
+
+struct Reader<'a> {
+    bytes: &'a [u8],
+    depth: u32,
+}
+
+type Get<T> = Result<T, DecodeError>;
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Get<&'a [u8]> {
+        let (head, tail) = self.bytes.split_at_checked(n).ok_or(DecodeError::Truncated)?;
+        self.bytes = tail;
+        Ok(head)
+    }
+
+    fn byte(&mut self) -> Get<u8> {
+        Ok(self.take(1)?[0])
+    }
+
+    fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Get<T>) -> Get<T> {
+        if self.depth == MAX_NESTING {
+            return Err(DecodeError::Invalid("nesting depth"));
+        }
+        self.depth += 1;
+        let value = f(self);
+        self.depth -= 1;
+        value
+    }
+}
+
+/// A value with one encoding.
+trait Wire: Sized {
+    fn put(&self, out: &mut Vec<u8>);
+    fn get(r: &mut Reader<'_>) -> Get<Self>;
+}
+
+impl Wire for u64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        let mut v = *self;
+        while v >= 0x80 {
+            out.push(v as u8 | 0x80);
+            v >>= 7;
+        }
+        out.push(v as u8);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<u64> {
+        let mut v = 0u64;
+        for shift in (0..64).step_by(7) {
+            let b = r.byte()?;
+            let part = u64::from(b & 0x7f);
+            if shift == 63 && part > 1 {
+                return Err(DecodeError::Invalid("integer"));
+            }
+            v |= part << shift;
+            if b & 0x80 == 0 {
+                // A zero last byte would be a second encoding of the same number.
+                return if b == 0 && shift != 0 {
+                    Err(DecodeError::Invalid("integer"))
+                } else {
+                    Ok(v)
+                };
+            }
+        }
+        Err(DecodeError::Invalid("integer"))
+    }
+}
+
+impl Wire for i64 {
+    fn put(&self, out: &mut Vec<u8>) {
+        (((*self << 1) ^ (*self >> 63)) as u64).put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<i64> {
+        let v = u64::get(r)?;
+        Ok((v >> 1) as i64 ^ -((v & 1) as i64))
+    }
+}
+
+impl Wire for u32 {
+    fn put(&self, out: &mut Vec<u8>) {
+        u64::from(*self).put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<u32> {
+        u32::try_from(u64::get(r)?).map_err(|_| DecodeError::Invalid("index"))
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<bool> {
+        match r.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Invalid("truth value")),
+        }
+    }
+}
+
+impl Wire for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        out.extend_from_slice(self.as_bytes());
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<String> {
+        let n = length(r)?;
+        let bytes = r.take(n)?;
+        Ok(std::str::from_utf8(bytes).map_err(|_| DecodeError::Invalid("text"))?.to_owned())
+    }
+}
+
+/// A list's length, at most the bytes that are left.
+fn length(r: &mut Reader<'_>) -> Get<usize> {
+    let n = u64::get(r)?;
+    usize::try_from(n).ok().filter(|n| *n <= r.bytes.len()).ok_or(DecodeError::Truncated)
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        for item in self {
+            item.put(out);
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Vec<T>> {
+        let n = length(r)?;
+        // Items are larger than their bytes; let hostile lengths grow the list
+        // only as items really arrive.
+        let mut items = Vec::with_capacity(n.min(256));
+        for _ in 0..n {
+            items.push(T::get(r)?);
+        }
+        Ok(items)
+    }
+}
+
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(v) = self {
+            v.put(out);
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Option<T>> {
+        Ok(if bool::get(r)? { Some(T::get(r)?) } else { None })
+    }
+}
+
+impl Wire for [u8; 32] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(self);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<[u8; 32]> {
+        let mut hash = [0; 32];
+        hash.copy_from_slice(r.take(32)?);
+        Ok(hash)
+    }
+}
+
+impl Wire for [u32; 2] {
+    fn put(&self, out: &mut Vec<u8>) {
+        self[0].put(out);
+        self[1].put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<[u32; 2]> {
+        Ok([u32::get(r)?, u32::get(r)?])
+    }
+}
+
+/// Enums whose `as u8` is their code.
+macro_rules! wire_code {
+    ($($ty:ident, $what:literal;)*) => {$(
+        impl Wire for $ty {
+            fn put(&self, out: &mut Vec<u8>) {
+                out.push(*self as u8);
+            }
+
+            fn get(r: &mut Reader<'_>) -> Get<$ty> {
+                $ty::from_code(r.byte()?).ok_or(DecodeError::Invalid($what))
+            }
+        }
+    )*};
+}
+
+wire_code! {
+    DType, "element type";
+    ConvKind, "convolution kind";
+    Func, "routine";
+}
+
+/// Structs, field by field. The compiler refuses a forgotten field.
+macro_rules! wire_struct {
+    ($($ty:ident { $($field:ident),* $(,)? })*) => {$(
+        impl Wire for $ty {
+            fn put(&self, out: &mut Vec<u8>) {
+                let $ty { $($field),* } = self;
+                $($field.put(out);)*
+            }
+
+            fn get(r: &mut Reader<'_>) -> Get<$ty> {
+                $(let $field = Wire::get(r)?;)*
+                Ok($ty { $($field),* })
+            }
+        }
+    )*};
+}
+
+wire_struct! {
+    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source }
+    DimInfo { name, min, max }
+    VarInfo { name, dtype, shape, user }
+    ConstInfo { dtype, shape, offset, len }
+    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes }
+    Port { name, dtype, shape, buf, text }
+    Buffer { dtype, len, shape, home }
+    Launch { kernel, bufs, dims, extent, cost }
+    MatMul {
+        dtype, a, b, c, m, n, k, batch, a_stride, b_stride, trans_a, trans_b, accumulate, epilogue,
+    }
+    Epilogue { kernel, bufs, dims }
+    Conv {
+        kind, dtype, lhs, rhs, out, batch, in_channels, in_h, in_w, out_channels, out_h, out_w,
+        kernel, stride, dilation, pad, groups, epilogue,
+    }
+    Call { func, bufs, ints }
+}
+
+impl Wire for Expr {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Expr> {
+        Ok(Expr(Wire::get(r)?))
+    }
+}
+
+impl Wire for ExprOp {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            ExprOp::Const(c) => {
+                out.push(0);
+                c.put(out);
+            }
+            ExprOp::Dim(d) => {
+                out.push(1);
+                d.put(out);
+            }
+            ExprOp::Add => out.push(2),
+            ExprOp::Mul => out.push(3),
+            ExprOp::FloorDiv(d) => {
+                out.push(4);
+                d.put(out);
+            }
+            ExprOp::Max => out.push(5),
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<ExprOp> {
+        Ok(match r.byte()? {
+            0 => ExprOp::Const(Wire::get(r)?),
+            1 => ExprOp::Dim(Wire::get(r)?),
+            2 => ExprOp::Add,
+            3 => ExprOp::Mul,
+            4 => ExprOp::FloorDiv(Wire::get(r)?),
+            5 => ExprOp::Max,
+            _ => return Err(DecodeError::Invalid("size expression")),
+        })
+    }
+}
+
+impl Wire for Home {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (code, index) = match *self {
+            Home::Param(i) => (0, i),
+            Home::Result(i) => (1, i),
+            Home::Var(i) => (2, i),
+            Home::Const(i) => (3, i),
+            Home::Slot(i) => (4, i),
+        };
+        out.push(code);
+        index.put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Home> {
+        let make = match r.byte()? {
+            0 => Home::Param,
+            1 => Home::Result,
+            2 => Home::Var,
+            3 => Home::Const,
+            4 => Home::Slot,
+            _ => return Err(DecodeError::Invalid("buffer home")),
+        };
+        Ok(make(u32::get(r)?))
+    }
+}
+
+impl Wire for Step {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Step::Launch(launch) => {
+                out.push(0);
+                launch.put(out);
+            }
+            Step::MatMul(matmul) => {
+                out.push(1);
+                matmul.put(out);
+            }
+            Step::Conv(conv) => {
+                out.push(2);
+                conv.put(out);
+            }
+            Step::Copy { src, dst } => {
+                out.push(3);
+                src.put(out);
+                dst.put(out);
+            }
+            Step::Call(call) => {
+                out.push(4);
+                call.put(out);
+            }
+            Step::Print { label, buf } => {
+                out.push(5);
+                label.put(out);
+                buf.put(out);
+            }
+            Step::Assert { cond, message, place } => {
+                out.push(6);
+                cond.put(out);
+                message.put(out);
+                place.put(out);
+            }
+            Step::If { cond, then, otherwise } => {
+                out.push(7);
+                cond.put(out);
+                then.put(out);
+                otherwise.put(out);
+            }
+            Step::While { head, cond, body } => {
+                out.push(8);
+                head.put(out);
+                cond.put(out);
+                body.put(out);
+            }
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Step> {
+        Ok(match r.byte()? {
+            0 => Step::Launch(Wire::get(r)?),
+            1 => Step::MatMul(Wire::get(r)?),
+            2 => Step::Conv(Wire::get(r)?),
+            3 => Step::Copy { src: Wire::get(r)?, dst: Wire::get(r)? },
+            4 => Step::Call(Wire::get(r)?),
+            5 => Step::Print { label: Wire::get(r)?, buf: Wire::get(r)? },
+            6 => Step::Assert { cond: Wire::get(r)?, message: Wire::get(r)?, place: Wire::get(r)? },
+            7 => r.nested(|r| {
+                Ok(Step::If { cond: Wire::get(r)?, then: Wire::get(r)?, otherwise: Wire::get(r)? })
+            })?,
+            8 => r.nested(|r| {
+                Ok(Step::While { head: Wire::get(r)?, cond: Wire::get(r)?, body: Wire::get(r)? })
+            })?,
+            _ => return Err(DecodeError::Invalid("step")),
+        })
+    }
+}

@@ -5,11 +5,11 @@
 //! plan and calls the code. Nothing here knows about graphs.
 //!
 //! Invariants
-//! - Everything in a plan is validated by [`plan::Plan::decode`]'s caller
-//!   through [`plan::Plan::check`]: an index out of range is an error, never a
-//!   panic.
+//! - Whoever decodes a plan calls [`plan::Plan::check`] before using it: an
+//!   index out of range is an error, never a panic.
 //! - [`ABI_VERSION`] changes whenever an encoding or a calling convention does.
 
+pub mod check;
 pub mod codec;
 pub mod dtype;
 pub mod plan;

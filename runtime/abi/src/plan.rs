@@ -248,6 +248,14 @@ pub enum ConvKind {
     GradFilter = 2,
 }
 
+impl ConvKind {
+    pub fn from_code(code: u8) -> Option<ConvKind> {
+        [ConvKind::Forward, ConvKind::GradInput, ConvKind::GradFilter]
+            .into_iter()
+            .find(|k| *k as u8 == code)
+    }
+}
+
 /// Two-dimensional convolution, NCHW images, OIHW filters. The geometry is
 /// always that of the forward convolution.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,0 +1,288 @@
+//! Validation of a [`Plan`]: after [`Plan::check`] every index in it is in range.
+//!
+//! What depends on run-time dims (does a buffer fit its slot, does a matmul stay
+//! inside its buffers) is checked by the runtime when it binds them.
+
+use crate::codec::MAX_NESTING;
+use crate::plan::*;
+use crate::{BUFFER_ALIGN, DType};
+
+/// What is wrong, and where. A plan that fails is a bug in the compiler or
+/// damage to the program file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckError {
+    /// The entry, when the fault is in one.
+    pub entry: Option<String>,
+    pub message: String,
+}
+
+impl std::fmt::Display for CheckError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.entry {
+            Some(e) => write!(f, "in entry `{e}`: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for CheckError {}
+
+type Check = Result<(), String>;
+
+impl Plan {
+    /// Checks every index, every expression and the agreement of element types.
+    pub fn check(&self) -> Result<(), CheckError> {
+        let at_top = |message| CheckError { entry: None, message };
+        self.check_tables().map_err(at_top)?;
+        for entry in &self.entries {
+            EntryCheck { plan: self, entry }
+                .run()
+                .map_err(|message| CheckError { entry: Some(entry.name.clone()), message })?;
+        }
+        if let Some(i) = self.init {
+            let init = self.entries.get(i as usize);
+            match init {
+                None => return Err(at_top(format!("entry {i} that initialises is missing"))),
+                Some(e) if !e.params.is_empty() || !e.results.is_empty() => {
+                    return Err(at_top("the initialiser takes or gives tensors".into()));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check_tables(&self) -> Check {
+        for d in &self.dims {
+            if d.min < 0 || d.max < d.min {
+                return Err(format!("dim `{}` has the range {}..{}", d.name, d.min, d.max));
+            }
+        }
+        for v in &self.vars {
+            byte_size(v.dtype, &v.shape).ok_or(format!("variable `{}` is too large", v.name))?;
+        }
+        for (i, c) in self.consts.iter().enumerate() {
+            let size = byte_size(c.dtype, &c.shape);
+            if size != Some(c.len) || c.offset.checked_add(c.len).is_none() {
+                return Err(format!("constant {i} has the wrong length"));
+            }
+            if c.offset % BUFFER_ALIGN as u64 != 0 {
+                return Err(format!("constant {i} is not aligned"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a tensor; `None` when a size is negative or the product overflows.
+fn byte_size(dtype: DType, shape: &[i64]) -> Option<u64> {
+    shape.iter().try_fold(dtype.size() as u64, |n, d| n.checked_mul(u64::try_from(*d).ok()?))
+}
+
+struct EntryCheck<'a> {
+    plan: &'a Plan,
+    entry: &'a Entry,
+}
+
+impl EntryCheck<'_> {
+    fn run(&self) -> Check {
+        for (i, e) in self.entry.exprs.iter().enumerate() {
+            self.expr(i, e)?;
+        }
+        for (i, b) in self.entry.buffers.iter().enumerate() {
+            self.buffer(b).map_err(|e| format!("buffer {i}: {e}"))?;
+        }
+        for s in &self.entry.slots {
+            self.expr_id(*s)?;
+        }
+        self.ports("param", &self.entry.params, Home::Param)?;
+        self.ports("result", &self.entry.results, Home::Result)?;
+        for v in &self.entry.writes {
+            if *v as usize >= self.plan.vars.len() {
+                return Err(format!("variable {v} is missing"));
+            }
+        }
+        self.steps(&self.entry.steps, 0)
+    }
+
+    fn expr(&self, i: usize, e: &Expr) -> Check {
+        let mut depth = 0i64;
+        for op in &e.0 {
+            let need = match *op {
+                ExprOp::Const(_) => 0,
+                ExprOp::Dim(d) if (d as usize) < self.plan.dims.len() => 0,
+                ExprOp::Dim(d) => return Err(format!("expression {i} uses dim {d}")),
+                ExprOp::Add | ExprOp::Mul | ExprOp::Max => 2,
+                ExprOp::FloorDiv(d) if d > 0 => 1,
+                ExprOp::FloorDiv(d) => return Err(format!("expression {i} divides by {d}")),
+            };
+            if depth < need {
+                return Err(format!("expression {i} is malformed"));
+            }
+            depth += 1 - need;
+        }
+        if depth == 1 { Ok(()) } else { Err(format!("expression {i} is malformed")) }
+    }
+
+    fn expr_id(&self, id: ExprId) -> Check {
+        if (id as usize) < self.entry.exprs.len() {
+            Ok(())
+        } else {
+            Err(format!("expression {id} is missing"))
+        }
+    }
+
+    fn buf(&self, id: BufId) -> Result<&Buffer, String> {
+        self.entry.buffers.get(id as usize).ok_or(format!("buffer {id} is missing"))
+    }
+
+    fn writable(&self, id: BufId) -> Result<&Buffer, String> {
+        let b = self.buf(id)?;
+        match b.home {
+            Home::Param(_) | Home::Const(_) => Err(format!("buffer {id} is read only")),
+            Home::Var(v) if !self.entry.writes.contains(&v) => {
+                Err(format!("variable {v} is written but not listed"))
+            }
+            _ => Ok(b),
+        }
+    }
+
+    fn buffer(&self, b: &Buffer) -> Check {
+        self.expr_id(b.len)?;
+        b.shape.iter().try_for_each(|e| self.expr_id(*e))?;
+        let (index, count, what) = match b.home {
+            Home::Param(i) => (i, self.entry.params.len(), "param"),
+            Home::Result(i) => (i, self.entry.results.len(), "result"),
+            Home::Var(i) => (i, self.plan.vars.len(), "variable"),
+            Home::Const(i) => (i, self.plan.consts.len(), "constant"),
+            Home::Slot(i) => (i, self.entry.slots.len(), "slot"),
+        };
+        if index as usize >= count {
+            return Err(format!("{what} {index} is missing"));
+        }
+        let dtype = match b.home {
+            Home::Param(i) => Some(self.entry.params[i as usize].dtype),
+            Home::Result(i) => Some(self.entry.results[i as usize].dtype),
+            Home::Var(i) => Some(self.plan.vars[i as usize].dtype),
+            Home::Const(i) => Some(self.plan.consts[i as usize].dtype),
+            Home::Slot(_) => None,
+        };
+        if dtype.is_some_and(|d| d != b.dtype) {
+            return Err(format!("{what} {index} has another element type"));
+        }
+        Ok(())
+    }
+
+    fn ports(&self, what: &str, ports: &[Port], home: fn(u32) -> Home) -> Check {
+        for (i, p) in ports.iter().enumerate() {
+            let b = self.buf(p.buf)?;
+            if b.home != home(i as u32) || b.dtype != p.dtype || b.shape.len() != p.shape.len() {
+                return Err(format!("{what} `{}` does not match its buffer", p.name));
+            }
+            p.shape.iter().try_for_each(|e| self.expr_id(*e))?;
+        }
+        Ok(())
+    }
+
+    fn kernel(&self, kernel: u32, bufs: &[BufId], dims: &[ExprId]) -> Check {
+        if kernel as usize >= self.plan.kernels.len() {
+            return Err(format!("kernel {kernel} is missing"));
+        }
+        bufs.iter().try_for_each(|b| self.buf(*b).map(drop))?;
+        dims.iter().try_for_each(|e| self.expr_id(*e))
+    }
+
+    fn epilogue(&self, e: &Option<Epilogue>) -> Check {
+        match e {
+            Some(e) => self.kernel(e.kernel, &e.bufs, &e.dims),
+            None => Ok(()),
+        }
+    }
+
+    fn same_dtype(&self, what: &str, dtype: DType, bufs: &[&Buffer]) -> Check {
+        if bufs.iter().all(|b| b.dtype == dtype) {
+            Ok(())
+        } else {
+            Err(format!("{what} mixes element types"))
+        }
+    }
+
+    fn steps(&self, steps: &[Step], depth: u32) -> Check {
+        if depth > MAX_NESTING {
+            return Err("control flow is nested too deeply".into());
+        }
+        steps.iter().try_for_each(|s| self.step(s, depth))
+    }
+
+    fn step(&self, step: &Step, depth: u32) -> Check {
+        match step {
+            Step::Launch(l) => {
+                self.kernel(l.kernel, &l.bufs, &l.dims)?;
+                self.expr_id(l.extent)?;
+                self.expr_id(l.cost)
+            }
+            Step::MatMul(m) => {
+                let bufs = [self.buf(m.a)?, self.buf(m.b)?, self.writable(m.c)?];
+                self.same_dtype("a matrix product", m.dtype, &bufs)?;
+                [m.m, m.n, m.k, m.batch, m.a_stride, m.b_stride]
+                    .iter()
+                    .try_for_each(|e| self.expr_id(*e))?;
+                self.epilogue(&m.epilogue)
+            }
+            Step::Conv(c) => {
+                let bufs = [self.buf(c.lhs)?, self.buf(c.rhs)?, self.writable(c.out)?];
+                self.same_dtype("a convolution", c.dtype, &bufs)?;
+                if [c.kernel, c.stride, c.dilation].concat().contains(&0) || c.groups == 0 {
+                    return Err("a convolution has a zero in its geometry".into());
+                }
+                if c.epilogue.is_some() && c.kind != ConvKind::Forward {
+                    return Err("a convolution's gradient has an epilogue".into());
+                }
+                [c.batch, c.in_channels, c.in_h, c.in_w, c.out_channels, c.out_h, c.out_w]
+                    .iter()
+                    .try_for_each(|e| self.expr_id(*e))?;
+                self.epilogue(&c.epilogue)
+            }
+            Step::Copy { src, dst } => {
+                let src = self.buf(*src)?;
+                self.same_dtype("a copy", src.dtype, &[self.writable(*dst)?])
+            }
+            Step::Call(c) => self.call(c),
+            Step::Print { buf, .. } => self.buf(*buf).map(drop),
+            Step::Assert { cond, .. } => self.condition(*cond),
+            Step::If { cond, then, otherwise } => {
+                self.condition(*cond)?;
+                self.steps(then, depth + 1)?;
+                self.steps(otherwise, depth + 1)
+            }
+            Step::While { head, cond, body } => {
+                self.condition(*cond)?;
+                self.steps(head, depth + 1)?;
+                self.steps(body, depth + 1)
+            }
+        }
+    }
+
+    fn condition(&self, cond: BufId) -> Check {
+        self.same_dtype("a condition", DType::Bool, &[self.buf(cond)?])
+    }
+
+    fn call(&self, c: &Call) -> Check {
+        let (bufs, ints) = match c.func {
+            Func::ScatterAddRows | Func::ScatterSetRows => (3, 3),
+            Func::Zero => (1, 0),
+        };
+        if c.bufs.len() != bufs || c.ints.len() != ints {
+            return Err(format!("{:?} has the wrong number of operands", c.func));
+        }
+        c.ints.iter().try_for_each(|e| self.expr_id(*e))?;
+        let dst = self.writable(c.bufs[0])?;
+        if let [_, ids, upd] = c.bufs[..] {
+            if !matches!(self.buf(ids)?.dtype, DType::I32 | DType::I64) {
+                return Err("row numbers are neither i32 nor i64".into());
+            }
+            self.same_dtype("a scatter", dst.dtype, &[self.buf(upd)?])?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Plans survive encoding, and no bytes make decoding or checking panic.
+
+use tfc_abi::DType;
+use tfc_abi::codec::{DecodeError, MAX_NESTING};
+use tfc_abi::plan::*;
+
+/// A plan with at least one of everything.
+fn sample() -> Plan {
+    let exprs = vec![
+        Expr(vec![ExprOp::Const(4)]),
+        Expr(vec![ExprOp::Dim(0)]),
+        Expr(vec![ExprOp::Dim(0), ExprOp::Const(4), ExprOp::Mul]),
+        Expr(vec![
+            ExprOp::Dim(0),
+            ExprOp::Const(-3),
+            ExprOp::Add,
+            ExprOp::FloorDiv(2),
+            ExprOp::Const(1),
+            ExprOp::Max,
+        ]),
+        Expr(vec![ExprOp::Const(16), ExprOp::Dim(0), ExprOp::Mul]),
+        Expr(vec![ExprOp::Const(1)]),
+    ];
+    let f32 = |shape: Vec<u32>, home| Buffer { dtype: DType::F32, len: 2, shape, home };
+    let buffers = vec![
+        f32(vec![1, 0], Home::Param(0)),
+        f32(vec![1, 0], Home::Result(0)),
+        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Var(0) },
+        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Const(0) },
+        f32(vec![1, 0], Home::Slot(0)),
+        Buffer { dtype: DType::Bool, len: 5, shape: vec![], home: Home::Slot(1) },
+        Buffer { dtype: DType::I32, len: 1, shape: vec![1], home: Home::Slot(0) },
+    ];
+    let epilogue = Some(Epilogue { kernel: 0, bufs: vec![4, 3], dims: vec![1] });
+    let steps = vec![
+        Step::Launch(Launch { kernel: 0, bufs: vec![0, 4], dims: vec![1], extent: 1, cost: 0 }),
+        Step::MatMul(MatMul {
+            dtype: DType::F32,
+            a: 0,
+            b: 3,
+            c: 4,
+            m: 1,
+            n: 0,
+            k: 0,
+            batch: 5,
+            a_stride: 5,
+            b_stride: 5,
+            trans_a: false,
+            trans_b: true,
+            accumulate: true,
+            epilogue: epilogue.clone(),
+        }),
+        Step::Conv(Conv {
+            kind: ConvKind::Forward,
+            dtype: DType::F32,
+            lhs: 0,
+            rhs: 3,
+            out: 4,
+            batch: 5,
+            in_channels: 5,
+            in_h: 0,
+            in_w: 0,
+            out_channels: 5,
+            out_h: 0,
+            out_w: 0,
+            kernel: [1, 3],
+            stride: [2, 1],
+            dilation: [1, 1],
+            pad: [0, 7],
+            groups: 1,
+            epilogue,
+        }),
+        Step::If {
+            cond: 5,
+            then: vec![Step::Copy { src: 4, dst: 1 }],
+            otherwise: vec![Step::While {
+                head: vec![Step::Print { label: "x".into(), buf: 0 }],
+                cond: 5,
+                body: vec![Step::Assert {
+                    cond: 5,
+                    message: "x is small".into(),
+                    place: "m.graph:3:4".into(),
+                }],
+            }],
+        },
+        Step::Call(Call { func: Func::ScatterAddRows, bufs: vec![2, 6, 4], ints: vec![0, 1, 0] }),
+        Step::Call(Call { func: Func::Zero, bufs: vec![1], ints: vec![] }),
+    ];
+    let port = |name: &str, buf| Port {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: vec![1, 0],
+        buf,
+        text: "f32[B, 4]".into(),
+    };
+    Plan {
+        name: "sample".into(),
+        graph_hash: std::array::from_fn(|i| i as u8 * 7),
+        dims: vec![DimInfo { name: "B".into(), min: 0, max: i64::MAX }],
+        vars: vec![VarInfo { name: "w".into(), dtype: DType::F32, shape: vec![4], user: true }],
+        consts: vec![ConstInfo { dtype: DType::F32, shape: vec![4], offset: 64, len: 16 }],
+        kernels: vec!["k0".into()],
+        entries: vec![
+            Entry {
+                name: "predict".into(),
+                doc: "Does it.".into(),
+                params: vec![port("x", 0)],
+                results: vec![port("y", 1)],
+                exprs,
+                buffers,
+                slots: vec![4, 5],
+                steps,
+                writes: vec![0],
+            },
+            Entry { name: "init".into(), ..Entry::default() },
+        ],
+        init: Some(1),
+        source: "sample.graph".into(),
+    }
+}
+
+#[test]
+fn a_plan_survives() {
+    let plan = sample();
+    plan.check().unwrap();
+    let bytes = plan.encode();
+    assert_eq!(Plan::decode(&bytes).unwrap(), plan);
+    assert_eq!(plan.encode(), bytes);
+    assert_eq!(Plan::decode(&Plan::default().encode()).unwrap(), Plan::default());
+    assert!(bytes.len() < 500, "{} bytes is not compact", bytes.len());
+}
+
+#[test]
+fn integers_of_every_size_survive() {
+    for shift in 0..64 {
+        for v in [1i64 << shift, (1i64 << shift).wrapping_sub(1), -(1i64 << shift.min(62))] {
+            let mut plan = sample();
+            plan.entries[0].exprs.push(Expr(vec![ExprOp::Const(v)]));
+            assert_eq!(Plan::decode(&plan.encode()).unwrap(), plan);
+        }
+    }
+}
+
+#[test]
+fn every_prefix_is_refused() {
+    let bytes = sample().encode();
+    for n in 0..bytes.len() {
+        assert!(Plan::decode(&bytes[..n]).is_err(), "{n} bytes were accepted");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert_eq!(Plan::decode(&longer), Err(DecodeError::Trailing(1)));
+}
+
+#[test]
+fn other_versions_and_files_are_named() {
+    let mut bytes = sample().encode();
+    bytes[4] += 1;
+    assert!(matches!(Plan::decode(&bytes), Err(DecodeError::Version(_))));
+    assert_eq!(Plan::decode(b"\x7fELF...."), Err(DecodeError::Magic));
+    assert_eq!(Plan::decode(b""), Err(DecodeError::Magic));
+}
+
+/// Any accepted bytes are the encoding of what they decode to.
+fn poke(bytes: &[u8]) {
+    if let Ok(plan) = Plan::decode(bytes) {
+        assert_eq!(plan.encode(), bytes);
+        let _ = plan.check();
+    }
+}
+
+#[test]
+fn mutations_never_panic() {
+    let bytes = sample().encode();
+    for at in 0..bytes.len() {
+        for value in [0, 1, 2, 5, 0x7f, 0x80, 0xfe, 0xff, bytes[at] ^ 1, bytes[at] ^ 0x40] {
+            let mut b = bytes.clone();
+            b[at] = value;
+            poke(&b);
+        }
+        let mut shorter = bytes.clone();
+        shorter.remove(at);
+        poke(&shorter);
+        let mut longer = bytes.clone();
+        longer.insert(at, 0xff);
+        poke(&longer);
+    }
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    for _ in 0..20_000 {
+        let mut b = bytes.clone();
+        for _ in 0..4 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let at = (seed >> 33) as usize % b.len();
+            b[at] = (seed >> 20) as u8;
+        }
+        poke(&b);
+    }
+}
+
+#[test]
+fn hostile_nesting_is_refused() {
+    let mut step = Step::Copy { src: 0, dst: 0 };
+    for _ in 0..=MAX_NESTING {
+        step = Step::If { cond: 0, then: vec![step], otherwise: vec![] };
+    }
+    let entry = Entry { steps: vec![step], ..Entry::default() };
+    let plan = Plan { entries: vec![entry], ..Plan::default() };
+    assert_eq!(Plan::decode(&plan.encode()), Err(DecodeError::Invalid("nesting depth")));
+}
+
+/// Applies `damage` to a good plan and returns what `check` says.
+fn damaged(damage: impl FnOnce(&mut Plan)) -> String {
+    let mut plan = sample();
+    damage(&mut plan);
+    plan.check().expect_err("the damage went unnoticed").to_string()
+}
+
+#[test]
+fn check_finds_each_fault() {
+    let e = |f: fn(&mut Entry)| damaged(|p| f(&mut p.entries[0]));
+    assert_eq!(e(|e| e.slots.push(99)), "in entry `predict`: expression 99 is missing");
+    assert_eq!(
+        e(|e| e.buffers[4].home = Home::Slot(9)),
+        "in entry `predict`: buffer 4: slot 9 is missing"
+    );
+    assert!(e(|e| e.writes.clear()).contains("is written but not listed"));
+    assert!(e(|e| e.writes.push(9)).contains("variable 9 is missing"));
+    assert!(e(|e| e.exprs[1] = Expr(vec![ExprOp::Dim(7)])).contains("uses dim 7"));
+    assert!(e(|e| e.exprs[1] = Expr(vec![ExprOp::Add])).contains("malformed"));
+    assert!(e(|e| e.exprs[1] = Expr(vec![])).contains("malformed"));
+    assert!(e(|e| e.exprs[3].0[3] = ExprOp::FloorDiv(0)).contains("divides by 0"));
+    assert!(e(|e| e.params[0].buf = 1).contains("does not match its buffer"));
+    assert!(e(|e| e.steps.push(Step::Copy { src: 0, dst: 3 })).contains("read only"));
+    assert!(e(|e| e.steps.push(Step::Copy { src: 0, dst: 5 })).contains("mixes"));
+    assert!(
+        e(|e| e.steps.push(Step::Assert { cond: 0, message: "".into(), place: "".into() }))
+            .contains("a condition")
+    );
+    assert!(damaged(|p| p.init = Some(0)).contains("initialiser"));
+    assert!(damaged(|p| p.init = Some(7)).contains("missing"));
+    assert!(damaged(|p| p.kernels.clear()).contains("kernel 0 is missing"));
+    assert!(damaged(|p| p.consts[0].len = 15).contains("wrong length"));
+    assert!(damaged(|p| p.vars[0].shape = vec![i64::MAX, 2]).contains("too large"));
+    assert!(damaged(|p| p.dims[0].max = -1).contains("range"));
+}
