@@ -40,12 +40,19 @@ pub struct ProgramDesc {
     /// Encoded [`plan::Plan`].
     pub plan: *const u8,
     pub plan_len: usize,
-    /// Table of kernels, in the order of `Plan::kernels`.
+    /// Table of kernels, in the order of `Plan::kernels`. If the CPU lacks some of
+    /// `cpu_features` the loader takes `baseline` instead.
     pub kernels: *const KernelFn,
     pub kernel_count: usize,
     /// Constant data, 64-byte aligned; `Plan::consts` gives offsets into it.
     pub consts: *const u8,
     pub consts_len: usize,
+    /// The same kernels for CPUs that lack `cpu_features`, or null. Both tables
+    /// give the same bits.
+    pub baseline: *const KernelFn,
+    /// CPU features the baseline kernels need.
+    pub baseline_features: u32,
+    pub reserved: u32,
 }
 
 // SAFETY: a descriptor only points at immutable program data.
