@@ -1,6 +1,475 @@
 //! Rewrite rules, as data an op lists in its record.
+//!
+//! A rule says that two expressions are equal for every well-typed instance of
+//! its left-hand side. It is written against [`Rewrite`], never against the
+//! e-graph that applies it, so one record serves the optimizer, the harness
+//! that tests each rule alone on real tensors, and the reference.
+//!
+//! # Patterns
+//!
+//! ```text
+//! (sub x (neg y))                 variables are bare names
+//! (mul x 1)                       a literal matches a tensor whose every element is it
+//! (mul x #c)                      `#c` matches any tensor whose elements are all equal
+//! (neg (broadcast:b x))           `:b` binds the op's attributes
+//! (add (transpose:p x) (transpose:p y))    twice the same label: equal attributes
+//! (@unary:f (broadcast:b x))      any elementwise op of one operand, bound as `f`
+//! (vjp.log.0 p out ct)            a gradient term: operands, result, cotangent
+//! ```
+//!
+//! A template is a pattern over what the left-hand side bound. A literal in it
+//! takes the type of the first operand beside it that is not a literal, or of
+//! the root if there is none. Attributes that must be computed need
+//! [`Rhs::Fn`].
+//!
+//! # Float classes
+//!
+//! The class says what may differ between both sides for *floats*; on integers
+//! and bools every rule must be exact. The harness (`passes/tests/rules.rs`)
+//! decides whether a declared class is true.
 
-/// A rewrite that holds for every well-typed instance of its left-hand side.
+use crate::vjp::{Emit, V};
+use crate::{Attrs, Dim, Op, Tensor, TensorType};
+
 pub struct Rule {
+    /// `<op>.<what>`; unique.
     pub name: &'static str,
+    pub group: Group,
+    pub class: Class,
+    pub lhs: &'static str,
+    pub rhs: Rhs,
+    pub guard: Option<fn(&Match<'_>) -> bool>,
+    /// Why it holds and what it buys, for the reference.
+    pub why: &'static str,
+}
+
+/// Which search a rule takes part in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Group {
+    /// Expansion of gradient terms, and rewrites between them.
+    V,
+    /// Directed, and never growing the program: run on whole regions.
+    C,
+    /// Directed association around broadcasts: run on whole regions.
+    D,
+    /// Commutativity and associativity: run on small pieces, with a cap.
+    X,
+}
+
+/// What may differ for floats.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// Bit for bit equal, but for the payload of a NaN.
+    Exact,
+    /// Rounds differently.
+    Round,
+    /// May also change which results are NaN, infinite or negative zero.
+    Special,
+    /// Exact where the variable has the property: used when an analysis proves
+    /// it, and with `--fast-math`.
+    Assume(&'static str, Fact),
+}
+
+/// Properties analyses prove of every element of a tensor.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fact {
+    /// NaN, or sign bit clear (so not -0 either).
+    NonNeg,
+    /// Neither infinite nor NaN.
+    Finite,
+    /// Neither zero nor NaN.
+    NonZero,
+}
+
+impl Fact {
+    pub const ALL: [Fact; 3] = [Fact::NonNeg, Fact::Finite, Fact::NonZero];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Fact::NonNeg => "nonneg",
+            Fact::Finite => "finite",
+            Fact::NonZero => "nonzero",
+        }
+    }
+
+    pub fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+pub enum Rhs {
+    /// A template in the pattern language.
+    Text(&'static str),
+    /// Computed; `None` where the rule does not apply after all.
+    Fn(fn(&Match<'_>) -> Option<V>),
+}
+
+impl Rule {
+    pub const fn exact(
+        name: &'static str,
+        lhs: &'static str,
+        rhs: &'static str,
+        why: &'static str,
+    ) -> Rule {
+        let rhs = Rhs::Text(rhs);
+        Rule { name, group: Group::C, class: Class::Exact, lhs, rhs, guard: None, why }
+    }
+
+    /// With a computed right-hand side; of class exact unless said otherwise.
+    pub const fn computed(
+        name: &'static str,
+        lhs: &'static str,
+        rhs: fn(&Match<'_>) -> Option<V>,
+        why: &'static str,
+    ) -> Rule {
+        let rhs = Rhs::Fn(rhs);
+        Rule { name, group: Group::C, class: Class::Exact, lhs, rhs, guard: None, why }
+    }
+
+    pub const fn round(self) -> Rule {
+        Rule { class: Class::Round, ..self }
+    }
+
+    pub const fn special(self) -> Rule {
+        Rule { class: Class::Special, ..self }
+    }
+
+    pub const fn assume(self, var: &'static str, fact: Fact) -> Rule {
+        Rule { class: Class::Assume(var, fact), ..self }
+    }
+
+    pub const fn group(self, group: Group) -> Rule {
+        Rule { group, ..self }
+    }
+
+    pub const fn when(self, guard: fn(&Match<'_>) -> bool) -> Rule {
+        Rule { guard: Some(guard), ..self }
+    }
+}
+
+/// What a rule may ask of the values it matched, besides emitting new ones.
+pub trait Rewrite: Emit {
+    /// The value every element has, as a scalar, if known.
+    fn splat_of(&self, v: V) -> Option<Tensor>;
+    fn has(&self, v: V, fact: Fact) -> bool;
+    /// Emits the gradient term of operand `i` of `op`.
+    fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V;
+}
+
+/// One instance of a left-hand side.
+pub struct Match<'a> {
+    pub e: &'a dyn Rewrite,
+    pub root: V,
+    pub pattern: &'a Pattern,
+    /// By the pattern's variable number.
+    pub vars: &'a [V],
+    /// By the pattern's label number.
+    pub heads: &'a [Head],
+}
+
+/// The op a label is bound to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Head {
+    pub op: Op,
+    pub attrs: Attrs,
+}
+
+impl<'a> Match<'a> {
+    /// The value bound to a variable of the left-hand side. Names are checked
+    /// against the pattern by a test over all rules, so the root stands in for
+    /// one that is not there.
+    pub fn var(&self, name: &str) -> V {
+        let at = self.pattern.vars.iter().position(|v| v == name);
+        at.and_then(|i| self.vars.get(i)).copied().unwrap_or(self.root)
+    }
+
+    pub fn has_var(&self, name: &str) -> bool {
+        self.pattern.vars.iter().any(|v| v == name)
+    }
+
+    pub fn ty(&self, name: &str) -> TensorType {
+        self.e.ty(self.var(name))
+    }
+
+    pub fn shape(&self, name: &str) -> Vec<Dim> {
+        self.ty(name).shape
+    }
+
+    pub fn root_ty(&self) -> TensorType {
+        self.e.ty(self.root)
+    }
+
+    pub fn is_float(&self, name: &str) -> bool {
+        self.ty(name).dtype.is_float()
+    }
+
+    /// The one value of the elements of a `#` variable.
+    pub fn splat(&self, name: &str) -> Option<f64> {
+        self.e.splat_of(self.var(name))?.to_f64().first().copied()
+    }
+
+    pub fn head(&self, label: &str) -> Option<&'a Head> {
+        self.heads.get(self.pattern.labels.iter().position(|l| l == label)?)
+    }
+
+    pub fn ints(&self, label: &str, attr: &str) -> &'a [i64] {
+        self.head(label).map_or(&[], |h| h.attrs.ints(attr))
+    }
+
+    pub fn int(&self, label: &str, attr: &str) -> i64 {
+        self.head(label).map_or(0, |h| h.attrs.int(attr))
+    }
+
+    pub fn bool(&self, label: &str, attr: &str) -> bool {
+        self.head(label).is_some_and(|h| h.attrs.bool(attr))
+    }
+
+    pub fn dims(&self, label: &str, attr: &str) -> &'a [Dim] {
+        self.head(label).map_or(&[], |h| h.attrs.shape(attr))
+    }
+
+    /// The op bound to a label, applied to other operands.
+    pub fn again(&self, label: &str, operands: &[V]) -> Option<V> {
+        let head = self.head(label)?;
+        Some(self.e.emit(head.op, operands, head.attrs.clone()))
+    }
+
+    /// For shorthands such as `m.emit().mul(a, b)`.
+    pub fn emit(&self) -> &'a (dyn Emit + 'a) {
+        self.e
+    }
+}
+
+/// A parsed pattern or template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pattern {
+    pub root: Pat,
+    pub vars: Vec<String>,
+    pub labels: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pat {
+    Var(usize),
+    /// A variable that only matches splats.
+    Splat(usize),
+    Lit(f64),
+    Op {
+        head: PatHead,
+        label: Option<usize>,
+        args: Vec<Pat>,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PatHead {
+    Op(Op),
+    /// Any elementwise op with this many operands.
+    Elementwise(usize),
+    Vjp(Op, usize),
+}
+
+impl PatHead {
+    /// Ops this head stands for.
+    pub fn ops(self) -> Vec<Op> {
+        match self {
+            PatHead::Op(op) | PatHead::Vjp(op, _) => vec![op],
+            PatHead::Elementwise(n) => {
+                Op::ALL.iter().copied().filter(|op| is_elementwise(*op, n)).collect()
+            }
+        }
+    }
+}
+
+/// Whether the op computes each element from the operand elements at the same
+/// place.
+pub fn is_elementwise(op: Op, operands: usize) -> bool {
+    let def = op.def();
+    matches!(def.lower, crate::lower::Lower::Map(_))
+        && def.operands.len() == operands
+        && def.operands.iter().all(|o| !o.variadic)
+}
+
+impl Pattern {
+    /// Parses a left-hand side.
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        let mut p = Parser { rest: text, vars: vec![], labels: vec![], open: true };
+        let root = p.pattern()?;
+        p.end()?;
+        Ok(Pattern { root, vars: p.vars, labels: p.labels })
+    }
+
+    /// Parses a template over the names of a left-hand side. It can bring in no
+    /// other name: a rewrite never invents a value.
+    pub fn parse_template(text: &str, lhs: &Pattern) -> Result<Pattern, String> {
+        let (vars, labels) = (lhs.vars.clone(), lhs.labels.clone());
+        let mut p = Parser { rest: text, vars, labels, open: false };
+        let root = p.pattern()?;
+        p.end()?;
+        Ok(Pattern { root, vars: p.vars, labels: p.labels })
+    }
+
+    /// Ops between the root and the farthest leaf.
+    pub fn depth(&self) -> usize {
+        fn depth(p: &Pat) -> usize {
+            match p {
+                Pat::Op { args, .. } => 1 + args.iter().map(depth).max().unwrap_or(0),
+                _ => 0,
+            }
+        }
+        depth(&self.root)
+    }
+
+    /// Number of ops.
+    pub fn size(&self) -> usize {
+        fn size(p: &Pat) -> usize {
+            match p {
+                Pat::Op { args, .. } => 1 + args.iter().map(size).sum::<usize>(),
+                _ => 0,
+            }
+        }
+        size(&self.root)
+    }
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    vars: Vec<String>,
+    labels: Vec<String>,
+    /// Whether new names may appear.
+    open: bool,
+}
+
+impl Parser<'_> {
+    fn token(&mut self) -> Option<String> {
+        self.rest = self.rest.trim_start();
+        let first = self.rest.chars().next()?;
+        let len = if matches!(first, '(' | ')') {
+            1
+        } else {
+            self.rest
+                .find(|c: char| c.is_whitespace() || "()".contains(c))
+                .unwrap_or(self.rest.len())
+        };
+        let (token, rest) = self.rest.split_at(len);
+        self.rest = rest;
+        Some(token.to_string())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        match self.token() {
+            Some(t) => Err(format!("unexpected `{t}`")),
+            None => Ok(()),
+        }
+    }
+
+    fn pattern(&mut self) -> Result<Pat, String> {
+        let token = self.token().ok_or("unexpected end")?;
+        if token == "(" {
+            return self.application();
+        }
+        if let Ok(value) = token.parse::<f64>() {
+            return Ok(Pat::Lit(value));
+        }
+        let (splat, name) = match token.strip_prefix('#') {
+            Some(name) => (true, name),
+            None => (false, token.as_str()),
+        };
+        if !name.starts_with(|c: char| c.is_ascii_lowercase()) {
+            return Err(format!("`{token}` is not a variable"));
+        }
+        let var = intern(&mut self.vars, name, self.open)?;
+        Ok(if splat { Pat::Splat(var) } else { Pat::Var(var) })
+    }
+
+    fn application(&mut self) -> Result<Pat, String> {
+        let token = self.token().ok_or("unexpected end")?;
+        let (name, label) = match token.split_once(':') {
+            Some((name, label)) => (name, Some(intern(&mut self.labels, label, self.open)?)),
+            None => (token.as_str(), None),
+        };
+        let head = match name {
+            "@unary" => PatHead::Elementwise(1),
+            "@binary" => PatHead::Elementwise(2),
+            "@ternary" => PatHead::Elementwise(3),
+            _ => match name.strip_prefix("vjp.") {
+                Some(vjp) => {
+                    let (op, i) = vjp.rsplit_once('.').ok_or("expected `vjp.<op>.<i>`")?;
+                    let op = Op::from_name(op).ok_or_else(|| format!("no op `{op}`"))?;
+                    PatHead::Vjp(op, i.parse().map_err(|_| format!("bad index in `{name}`"))?)
+                }
+                None => PatHead::Op(Op::from_name(name).ok_or_else(|| format!("no op `{name}`"))?),
+            },
+        };
+        let mut args = vec![];
+        loop {
+            if let Some(rest) = self.rest.trim_start().strip_prefix(')') {
+                self.rest = rest;
+                break;
+            }
+            args.push(self.pattern()?);
+        }
+        let def = head.ops().first().map(|op| op.def()).ok_or("no such op")?;
+        let extra = if matches!(head, PatHead::Vjp(..)) { 2 } else { 0 };
+        let variadic = def.operands.last().is_some_and(|o| o.variadic);
+        if !variadic && args.len() != def.operands.len() + extra {
+            return Err(format!("`{name}` takes {} operands", def.operands.len() + extra));
+        }
+        if matches!(head, PatHead::Elementwise(_)) && label.is_none() {
+            return Err(format!("`{name}` needs a label"));
+        }
+        Ok(Pat::Op { head, label, args })
+    }
+}
+
+fn intern(names: &mut Vec<String>, name: &str, open: bool) -> Result<usize, String> {
+    match names.iter().position(|n| n == name) {
+        Some(at) => Ok(at),
+        None if open => {
+            names.push(name.to_string());
+            Ok(names.len() - 1)
+        }
+        None => Err(format!("`{name}` is not on the left-hand side")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_parse() {
+        let p = Pattern::parse("(add (mul x #c) (neg:n x))").unwrap();
+        assert_eq!(p.vars, ["x", "c"]);
+        assert_eq!(p.labels, ["n"]);
+        assert_eq!((p.depth(), p.size()), (2, 3));
+        assert!(Pattern::parse("(add x)").is_err());
+        assert!(Pattern::parse("(nothing x)").is_err());
+        assert!(Pattern::parse("(add x y").is_err());
+        assert!(Pattern::parse_template("(neg z)", &p).is_err());
+        assert!(Pattern::parse_template("(neg x)", &p).is_ok());
+    }
+
+    #[test]
+    fn every_rule_of_every_op_is_well_formed() {
+        let mut names = std::collections::BTreeSet::new();
+        for op in Op::ALL {
+            for rule in op.def().rules {
+                assert!(names.insert(rule.name), "two rules named {}", rule.name);
+                assert!(!rule.why.is_empty(), "{}: no reason", rule.name);
+                let lhs = Pattern::parse(rule.lhs).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
+                assert!(matches!(lhs.root, Pat::Op { .. }), "{}: matches anything", rule.name);
+                if let Class::Assume(var, _) = rule.class {
+                    assert!(lhs.vars.iter().any(|v| v == var), "{}: no `{var}`", rule.name);
+                }
+                if let Rhs::Text(text) = rule.rhs {
+                    let rhs = Pattern::parse_template(text, &lhs)
+                        .unwrap_or_else(|e| panic!("{}: {e}", rule.name));
+                    if matches!(rule.group, Group::C) {
+                        assert!(rhs.size() <= lhs.size(), "{}: grows", rule.name);
+                    }
+                }
+            }
+        }
+    }
 }

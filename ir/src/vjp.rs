@@ -27,6 +27,22 @@ pub struct VjpArgs<'a> {
     pub attrs: &'a Attrs,
 }
 
+/// Attributes of the `vjp` node for operand `wrt` of an op with these attributes.
+pub fn term_attrs(of: Op, wrt: usize, attrs: &Attrs) -> Attrs {
+    attrs.clone().with("of", Attr::Str(of.name().to_string())).with("wrt", Attr::Int(wrt as i64))
+}
+
+/// The op, operand and attributes a `vjp` node speaks of.
+pub fn term_of(attrs: &Attrs) -> Option<(Op, usize, Attrs)> {
+    let of = Op::from_name(attrs.str("of"))?;
+    let wrt = usize::try_from(attrs.int("wrt")).ok()?;
+    let mut own = Attrs::none();
+    for (name, value) in attrs.iter().filter(|(name, _)| !matches!(*name, "of" | "wrt")) {
+        own.set(name, value.clone());
+    }
+    Some((of, wrt, own))
+}
+
 /// Builds pure single-result nodes.
 pub trait Emit {
     fn emit(&self, op: Op, operands: &[V], attrs: Attrs) -> V;

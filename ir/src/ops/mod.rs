@@ -31,6 +31,7 @@ macro_rules! ops {
 ops! {
     // Structure and state
     constant: Const,
+    vjp: Vjp,
     // Elementwise
     add: Add,
     sub: Sub,
