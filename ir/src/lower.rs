@@ -14,11 +14,13 @@ pub enum Lower {
     Map(fn(k: &mut dyn Pull, args: &[Reg]) -> Reg),
     /// One result element from operand elements at other indices.
     Index(fn(k: &mut dyn Pull, at: &[Ix]) -> Reg),
-    /// Reduction over the attribute `axes` (and `keep`).
+    /// Reduction over the attribute `axes` (and `keep`); `ArgMax` and `ArgMin`
+    /// over the one `axis`.
     Reduce(Reduction),
     /// The same bytes under another shape.
     Reshape,
-    /// Prefix combination along the attribute `axis`.
+    /// Prefix combination along the attribute `axis`; from the end if `reverse`,
+    /// leaving out the element itself if `exclusive`.
     Scan(Combine),
     /// A dense contraction the runtime does.
     Contract(Contraction),
@@ -42,7 +44,8 @@ pub enum Reduction {
     Min,
     And,
     Or,
-    /// Index of the first largest element.
+    /// Index of the first largest (smallest) element, as `i32`; NaN counts as
+    /// more extreme than any number, and over no elements it is 0.
     ArgMax,
     ArgMin,
 }

@@ -57,6 +57,8 @@ pub enum Kind {
     Float,
     Int,
     Bool,
+    /// `bool` or an integer.
+    Bits,
     /// `i32` or `i64`.
     Index,
 }
@@ -69,6 +71,7 @@ impl Kind {
             Kind::Float => dtype.is_float(),
             Kind::Int => dtype.is_int(),
             Kind::Bool => dtype == DType::Bool,
+            Kind::Bits => dtype == DType::Bool || dtype.is_int(),
             Kind::Index => matches!(dtype, DType::I32 | DType::I64),
         }
     }
@@ -80,6 +83,7 @@ impl Kind {
             Kind::Float => "a float type (f32, f64, f16, bf16)",
             Kind::Int => "an integer type (i8, u8, i32, i64)",
             Kind::Bool => "bool",
+            Kind::Bits => "bool or an integer type (i8, u8, i32, i64)",
             Kind::Index => "i32 or i64",
         }
     }

@@ -3,8 +3,9 @@
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::op::{AttrSpec, EvalCx, InferCx, InferError, Place};
-use crate::{Attr, DType, Dim, TensorType};
-use ndarray::ArrayD;
+use crate::vjp::{Emit, V, VjpArgs};
+use crate::{Attr, DType, Dim, Op, TensorType};
+use ndarray::{ArrayD, Axis};
 
 /// All operands have one dtype and one shape; the result has it too.
 pub fn same(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
@@ -107,6 +108,83 @@ pub fn eval_num2(
     }
 }
 
+/// Compares two operands elementwise; truth values as 0 and 1.
+pub fn eval_compare(
+    cx: &EvalCx<'_>,
+    f: impl Fn(f64, f64) -> bool,
+    g: impl Fn(i64, i64) -> bool,
+) -> Result<Vec<Array>, String> {
+    Ok(vec![Array::bool(match (&cx.operands[0].data, &cx.operands[1].data) {
+        (Data::Float(a), Data::Float(b)) => zip(a, b, f),
+        (Data::Int(a), Data::Int(b)) => zip(a, b, g),
+        (Data::Bool(a), Data::Bool(b)) => zip(a, b, |a, b| g(a as i64, b as i64)),
+        _ => return Err("expected two operands of one type".into()),
+    })])
+}
+
+/// Tests every element of a float operand.
+pub fn eval_test(cx: &EvalCx<'_>, f: impl Fn(f64) -> bool) -> Result<Vec<Array>, String> {
+    match &cx.operands[0].data {
+        Data::Float(a) => Ok(vec![Array::bool(a.mapv(f))]),
+        _ => Err("expected a float operand".into()),
+    }
+}
+
+/// Applies a function of truth values or of integers elementwise.
+pub fn eval_bits(
+    cx: &EvalCx<'_>,
+    f: impl Fn(bool) -> bool,
+    g: impl Fn(i64) -> i64,
+) -> Result<Vec<Array>, String> {
+    match &cx.operands[0].data {
+        Data::Bool(a) => Ok(vec![Array::bool(a.mapv(f))]),
+        Data::Int(a) => Ok(vec![Array::int(cx.operands[0].dtype, a.mapv(g))]),
+        Data::Float(_) => Err("expected truth values or integers".into()),
+    }
+}
+
+/// Combines two operands of truth values or of integers elementwise.
+pub fn eval_bits2(
+    cx: &EvalCx<'_>,
+    f: impl Fn(bool, bool) -> bool,
+    g: impl Fn(i64, i64) -> i64,
+) -> Result<Vec<Array>, String> {
+    match (&cx.operands[0].data, &cx.operands[1].data) {
+        (Data::Bool(a), Data::Bool(b)) => Ok(vec![Array::bool(zip(a, b, f))]),
+        (Data::Int(a), Data::Int(b)) => Ok(vec![Array::int(cx.operands[0].dtype, zip(a, b, g))]),
+        _ => Err("expected truth values or integers of one type".into()),
+    }
+}
+
+/// The larger of two; NaN if either is, and +0 over -0 (IEEE 754 `maximum`).
+pub fn float_max(a: f64, b: f64) -> f64 {
+    match a.partial_cmp(&b) {
+        None => f64::NAN,
+        Some(std::cmp::Ordering::Less) => b,
+        Some(std::cmp::Ordering::Greater) => a,
+        Some(std::cmp::Ordering::Equal) => {
+            if a.is_sign_negative() {
+                b
+            } else {
+                a
+            }
+        }
+    }
+}
+
+/// The smaller of two; NaN if either is, and -0 over +0 (IEEE 754 `minimum`).
+pub fn float_min(a: f64, b: f64) -> f64 {
+    -float_max(-a, -b)
+}
+
+/// A float array under another function, rounded to `dtype`.
+pub fn map_floats(dtype: DType, x: &Array, f: impl Fn(f64) -> f64) -> Array {
+    match &x.data {
+        Data::Float(a) => Array::float(dtype, a.mapv(f)),
+        _ => x.clone(),
+    }
+}
+
 /// Elementwise over two arrays of one shape.
 pub fn zip<A: Copy, B: Copy, C>(a: &ArrayD<A>, b: &ArrayD<B>, f: impl Fn(A, B) -> C) -> ArrayD<C> {
     let values: Vec<C> = a.iter().zip(b.iter()).map(|(x, y)| f(*x, *y)).collect();
@@ -175,4 +253,200 @@ pub fn infer_reduce(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
     let x = &cx.operands[0];
     let axes = axes(cx, "axes", x.rank())?;
     Ok(vec![TensorType::new(x.dtype, reduced_shape(&x.shape, &axes, cx.attrs.bool("keep")))])
+}
+
+/// Undoes the shape change of a reduction by repetition.
+pub fn unreduced(e: &dyn Emit, x: V, shape: &[Dim], axes: &[i64], keep: bool) -> V {
+    if keep {
+        let all: Vec<i64> = (0..shape.len() as i64).collect();
+        e.broadcast(x, shape, &all)
+    } else {
+        e.unreduce(x, shape, axes)
+    }
+}
+
+/// Gradient of `max` and `min` reductions: the elements equal to the result
+/// share it evenly.
+pub fn vjp_extreme(e: &dyn Emit, n: &VjpArgs<'_>, _: usize) -> Option<V> {
+    let x = n.operands[0];
+    let ty = e.ty(x);
+    let (axes, keep) = (n.attrs.ints("axes"), n.attrs.bool("keep"));
+    let wins = e.binary(Op::Eq, x, unreduced(e, n.out, &ty.shape, axes, keep));
+    // Narrow floats cannot count far.
+    let wide = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let count = e.emit(Op::Sum, &[e.cast(wins, wide)], n.attrs.clone());
+    let share = e.cast(e.div(e.cast(n.ct, wide), count), ty.dtype);
+    let share = unreduced(e, share, &ty.shape, axes, keep);
+    Some(e.select(wins, share, e.splat_like(0.0, x)))
+}
+
+/// Folds the given axes, which may be in any order, into an array of shape `out`.
+pub fn reduce_axes<T: Copy>(
+    a: &ArrayD<T>,
+    axes: &[i64],
+    out: &[usize],
+    start: T,
+    f: impl Fn(T, T) -> T,
+) -> ArrayD<T> {
+    let mut axes = axes.to_vec();
+    axes.sort_unstable();
+    let mut a = a.clone();
+    for axis in axes.into_iter().rev() {
+        a = a.fold_axis(Axis(axis as usize), start, |s, x| f(*s, *x));
+    }
+    from_vec(out, a.iter().copied().collect())
+}
+
+/// A reduction of numbers: a start value and a function, for floats and for
+/// integers.
+pub fn eval_reduce(
+    cx: &EvalCx<'_>,
+    (f0, f): (f64, impl Fn(f64, f64) -> f64),
+    (g0, g): (i64, impl Fn(i64, i64) -> i64),
+) -> Result<Vec<Array>, String> {
+    let x = &cx.operands[0];
+    let (axes, out) = (cx.attrs.ints("axes"), result_shape(cx, 0)?);
+    Ok(vec![match &x.data {
+        Data::Float(a) => Array::float(x.dtype, reduce_axes(a, axes, &out, f0, f)),
+        Data::Int(a) => Array::int(x.dtype, reduce_axes(a, axes, &out, g0, g)),
+        Data::Bool(_) => return Err("expected numbers".into()),
+    }])
+}
+
+pub fn eval_reduce_bool(
+    cx: &EvalCx<'_>,
+    start: bool,
+    f: impl Fn(bool, bool) -> bool,
+) -> Result<Vec<Array>, String> {
+    let Data::Bool(a) = &cx.operands[0].data else { return Err("expected truth values".into()) };
+    let out = result_shape(cx, 0)?;
+    Ok(vec![Array::bool(reduce_axes(a, cx.attrs.ints("axes"), &out, start, f))])
+}
+
+/// What `max` of no integers is: the smallest of the type.
+pub fn max_start(dtype: DType) -> i64 {
+    match dtype {
+        DType::I8 => i8::MIN as i64,
+        DType::U8 => 0,
+        DType::I32 => i32::MIN as i64,
+        _ => i64::MIN,
+    }
+}
+
+/// What `min` of no integers is: the largest of the type.
+pub fn min_start(dtype: DType) -> i64 {
+    match dtype {
+        DType::I8 => i8::MAX as i64,
+        DType::U8 => u8::MAX as i64,
+        DType::I32 => i32::MAX as i64,
+        _ => i64::MAX,
+    }
+}
+
+/// Attributes of `argmax` and `argmin`.
+pub const ARG_ATTRS: &[AttrSpec] = &[
+    AttrSpec { name: "axis", kind: AttrKind::Int, default: None, doc: "the axis to search along" },
+    AttrSpec {
+        name: "keep",
+        kind: AttrKind::Bool,
+        default: Some(|| Attr::Bool(false)),
+        doc: "whether the axis stays, with size one",
+    },
+];
+
+pub fn infer_arg(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
+    let x = &cx.operands[0];
+    let axis = check_axis(cx, "axis", cx.attrs.int("axis"), x.rank())?;
+    if x.shape[axis].is_zero() {
+        return Err(InferError::new(
+            "E0212",
+            format!("`{}` along an axis without elements", cx.op),
+        )
+        .at(Place::Operand(0), format!("this is {x}: axis {axis} has size 0"))
+        .at(Place::Attr("axis"), "no element to choose here"));
+    }
+    let shape = reduced_shape(&x.shape, &[axis], cx.attrs.bool("keep"));
+    Ok(vec![TensorType::new(DType::I32, shape)])
+}
+
+/// Index of the element that beats all before it, along `axis`.
+pub fn eval_arg(
+    cx: &EvalCx<'_>,
+    f: impl Fn(f64, f64) -> bool,
+    g: impl Fn(i64, i64) -> bool,
+) -> Result<Vec<Array>, String> {
+    fn search<T: Copy>(a: &ArrayD<T>, axis: usize, beats: impl Fn(T, T) -> bool) -> Vec<i64> {
+        a.lanes(Axis(axis))
+            .into_iter()
+            .map(|lane| {
+                let mut best = 0;
+                for i in 1..lane.len() {
+                    if beats(lane[i], lane[best]) {
+                        best = i;
+                    }
+                }
+                best as i64
+            })
+            .collect()
+    }
+    let axis = cx.attrs.int("axis") as usize;
+    let out = result_shape(cx, 0)?;
+    let found = match &cx.operands[0].data {
+        // No elements to compare, but results all the same.
+        _ if cx.operands[0].shape()[axis] == 0 => vec![0; out.iter().product()],
+        Data::Float(a) => search(a, axis, f),
+        Data::Int(a) => search(a, axis, g),
+        Data::Bool(_) => return Err("expected numbers".into()),
+    };
+    Ok(vec![Array::int(DType::I32, from_vec(&out, found))])
+}
+
+/// Attributes every scan has.
+pub const SCAN_ATTRS: &[AttrSpec] = &[
+    AttrSpec { name: "axis", kind: AttrKind::Int, default: None, doc: "the axis to run along" },
+    AttrSpec {
+        name: "reverse",
+        kind: AttrKind::Bool,
+        default: Some(|| Attr::Bool(false)),
+        doc: "whether to run from the end",
+    },
+    AttrSpec {
+        name: "exclusive",
+        kind: AttrKind::Bool,
+        default: Some(|| Attr::Bool(false)),
+        doc: "whether to leave out the element itself",
+    },
+];
+
+pub fn infer_scan(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
+    check_axis(cx, "axis", cx.attrs.int("axis"), cx.operands[0].rank())?;
+    Ok(vec![cx.operands[0].clone()])
+}
+
+/// Running combination along `axis`.
+pub fn eval_scan(
+    cx: &EvalCx<'_>,
+    (f0, f): (f64, impl Fn(f64, f64) -> f64),
+    (g0, g): (i64, impl Fn(i64, i64) -> i64),
+) -> Result<Vec<Array>, String> {
+    fn scan<T: Copy>(a: &ArrayD<T>, cx: &EvalCx<'_>, start: T, f: impl Fn(T, T) -> T) -> ArrayD<T> {
+        let (reverse, exclusive) = (cx.attrs.bool("reverse"), cx.attrs.bool("exclusive"));
+        let mut out = a.clone();
+        for mut lane in out.lanes_mut(Axis(cx.attrs.int("axis") as usize)) {
+            let mut acc = start;
+            for step in 0..lane.len() {
+                let i = if reverse { lane.len() - 1 - step } else { step };
+                let before = acc;
+                acc = f(acc, lane[i]);
+                lane[i] = if exclusive { before } else { acc };
+            }
+        }
+        out
+    }
+    let x = &cx.operands[0];
+    Ok(vec![match &x.data {
+        Data::Float(a) => Array::float(x.dtype, scan(a, cx, f0, f)),
+        Data::Int(a) => Array::int(x.dtype, scan(a, cx, g0, g)),
+        Data::Bool(_) => return Err("expected numbers".into()),
+    }])
 }

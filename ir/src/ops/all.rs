@@ -1,0 +1,21 @@
+//! Whether all are true.
+
+use super::util::*;
+use crate::OpDef;
+use crate::lower::{Lower, Reduction};
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "all",
+    summary: "Tells, over the given axes, whether all elements are true; over none it is true.",
+    operands: &[Operand::one("x", Kind::Bool)],
+    attrs: REDUCE_ATTRS,
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: infer_reduce,
+    grad: Grad::Zero("a truth value has no derivative"),
+    rules: &[],
+    lower: Lower::Reduce(Reduction::And),
+    eval: Eval::Pure(|cx| eval_reduce_bool(cx, true, |a, b| a & b)),
+};

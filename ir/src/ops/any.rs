@@ -1,0 +1,21 @@
+//! Whether any is true.
+
+use super::util::*;
+use crate::OpDef;
+use crate::lower::{Lower, Reduction};
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "any",
+    summary: "Tells, over the given axes, whether any element is true; over none it is false.",
+    operands: &[Operand::one("x", Kind::Bool)],
+    attrs: REDUCE_ATTRS,
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: infer_reduce,
+    grad: Grad::Zero("a truth value has no derivative"),
+    rules: &[],
+    lower: Lower::Reduce(Reduction::Or),
+    eval: Eval::Pure(|cx| eval_reduce_bool(cx, false, |a, b| a | b)),
+};

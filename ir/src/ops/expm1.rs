@@ -1,0 +1,22 @@
+//! The exponential near zero.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "expm1",
+    summary: "Computes exp(x) - 1 without losing small x.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.add(n.out, e.splat_like(1.0, n.out))))),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Expm1, a)),
+    eval: Eval::Pure(|cx| eval_float(cx, f64::exp_m1)),
+};

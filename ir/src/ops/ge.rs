@@ -1,0 +1,22 @@
+//! At least.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "ge",
+    summary: "Compares two tensors elementwise: a >= b. False where either is NaN.",
+    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: predicate,
+    grad: Grad::Zero("a truth value has no derivative"),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Le, &[a[1], a[0]])),
+    eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a >= b, |a, b| a >= b)),
+};

@@ -1,0 +1,25 @@
+//! The logarithm near one.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "log1p",
+    summary: "Computes log(1 + x) without losing small x.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| {
+        let x = n.operands[0];
+        Some(e.div(n.ct, e.add(x, e.splat_like(1.0, x))))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Log1p, a)),
+    eval: Eval::Pure(|cx| eval_float(cx, f64::ln_1p)),
+};

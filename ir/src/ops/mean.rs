@@ -1,0 +1,66 @@
+//! Averages over axes.
+
+use super::util::*;
+use crate::eval::{Array, Data};
+use crate::lower::Lower;
+use crate::op::*;
+use crate::vjp::{Emit, V};
+use crate::{Attr, Attrs, DType, Dim, Op, OpDef};
+
+pub const DEF: OpDef = OpDef {
+    name: "mean",
+    summary: "Averages over the given axes; over no elements it is NaN.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: REDUCE_ATTRS,
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: infer_reduce,
+    grad: Grad::Vjp(|e, n, _| {
+        let x = e.ty(n.operands[0]);
+        let axes = n.attrs.ints("axes");
+        let count = Dim::product(axes.iter().map(|a| &x.shape[*a as usize]));
+        let share = divided(e, n.ct, &count);
+        Some(unreduced(e, share, &x.shape, axes, n.attrs.bool("keep")))
+    }),
+    rules: &[],
+    // Narrow floats are summed in f32: their own sum may overflow where the
+    // average does not.
+    lower: Lower::Expand(|e, operands, attrs| {
+        let x = e.ty(operands[0]);
+        let axes = attrs.ints("axes");
+        let count = Dim::product(axes.iter().map(|a| &x.shape[*a as usize]));
+        let wide = e.cast(operands[0], widened(x.dtype));
+        let sum = e.emit(Op::Sum, &[wide], attrs.clone());
+        e.cast(divided(e, sum, &count), x.dtype)
+    }),
+    eval: Eval::Pure(|cx| {
+        let x = &cx.operands[0];
+        let Data::Float(a) = &x.data else { return Err("expected floats".into()) };
+        let count: usize = cx.attrs.ints("axes").iter().map(|i| a.shape()[*i as usize]).product();
+        let sum = reduce_axes(a, cx.attrs.ints("axes"), &result_shape(cx, 0)?, 0.0, |s, x| s + x);
+        // As the expansion rounds.
+        let sum = Array::float(widened(x.dtype), sum);
+        Ok(vec![map_floats(x.dtype, &sum, |s| s / count as f64)])
+    }),
+};
+
+/// `x / count`, in a type that can hold the count.
+fn divided(e: &dyn Emit, x: V, count: &Dim) -> V {
+    let ty = e.ty(x);
+    let wide = widened(ty.dtype);
+    let size = match count.as_const() {
+        Some(c) => e.splat(c as f64, wide, &ty.shape),
+        None => {
+            let attrs = Attrs::none()
+                .with("size", Attr::Shape(vec![count.clone()]))
+                .with("dtype", Attr::DType(wide));
+            e.broadcast(e.emit(Op::DimSize, &[], attrs), &ty.shape, &[])
+        }
+    };
+    e.cast(e.div(e.cast(x, wide), size), ty.dtype)
+}
+
+fn widened(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}

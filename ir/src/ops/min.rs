@@ -1,0 +1,26 @@
+//! The smallest element over axes.
+
+use super::util::*;
+use crate::OpDef;
+use crate::lower::{Lower, Reduction};
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "min",
+    summary: "Takes the smallest element over the given axes; NaN if there is one. Over no elements it \
+              is +inf for floats and the largest integer otherwise. Equal smallest elements \
+              share the gradient evenly.",
+    operands: &[Operand::one("x", Kind::Num)],
+    attrs: REDUCE_ATTRS,
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: infer_reduce,
+    grad: Grad::Vjp(vjp_extreme),
+    rules: &[],
+    lower: Lower::Reduce(Reduction::Min),
+    eval: Eval::Pure(|cx| {
+        let least = min_start(cx.operands[0].dtype);
+        eval_reduce(cx, (f64::INFINITY, float_min), (least, i64::min))
+    }),
+};

@@ -1,0 +1,28 @@
+//! The smaller of two.
+
+use super::util::*;
+use crate::{Op, OpDef};
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "minimum",
+    summary: "Takes the smaller of two tensors, elementwise; NaN if either is NaN. Where both are equal, each gets half of the gradient.",
+    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, i| {
+        let (this, other) = (n.operands[i], n.operands[1 - i]);
+        let zero = e.splat_like(0.0, n.ct);
+        let half = e.mul(n.ct, e.splat_like(0.5, n.ct));
+        let wins = e.select(e.binary(Op::Lt, this, other), n.ct, zero);
+        Some(e.select(e.binary(Op::Eq, this, other), half, wins))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Min, a)),
+    eval: Eval::Pure(|cx| eval_num2(cx, float_min, i64::min)),
+};

@@ -1,0 +1,25 @@
+//! Inequality.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::{ScalarOp, ScalarType};
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "ne",
+    summary: "Compares two tensors elementwise: a != b. NaN differs from everything, even itself.",
+    operands: &[Operand::one("a", Kind::Any), Operand::one("b", Kind::Any)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: predicate,
+    grad: Grad::Zero("a truth value has no derivative"),
+    rules: &[],
+    lower: Lower::Map(|k, a| {
+        let truth = k.reg_type(a[0]) == ScalarType::Bool;
+        k.op(if truth { ScalarOp::Xor } else { ScalarOp::Ne }, a)
+    }),
+    eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a != b, |a, b| a != b)),
+};

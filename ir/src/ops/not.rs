@@ -1,0 +1,22 @@
+//! Negation of truth values.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "not",
+    summary: "Turns true into false and false into true. On integers, flips every bit.",
+    operands: &[Operand::one("x", Kind::Bits)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Zero("a truth value has no derivative"),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Not, a)),
+    eval: Eval::Pure(|cx| eval_bits(cx, |x| !x, |x| !x)),
+};

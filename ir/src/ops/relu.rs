@@ -1,0 +1,30 @@
+//! The rectifier.
+
+use super::util::*;
+use crate::{Op, OpDef};
+use crate::kernel::{Scalar, ScalarOp};
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "relu",
+    summary: "Replaces negative elements by 0; NaN stays NaN. The derivative at 0 is taken to be 0.",
+    operands: &[Operand::one("x", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| {
+        let zero = e.splat_like(0.0, n.out);
+        Some(e.select(e.binary(Op::Gt, n.out, zero), n.ct, zero))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| {
+        // Not `Max`: a compare and a blend are cheaper, and keep NaN as well.
+        let zero = k.constant(Scalar::of(k.reg_type(a[0]), 0.0));
+        let below = k.op(ScalarOp::Lt, &[a[0], zero]);
+        k.op(ScalarOp::Select, &[below, zero, a[0]])
+    }),
+    eval: Eval::Pure(|cx| eval_num(cx, |x| if x < 0.0 { 0.0 } else { x }, |x| x.max(0))),
+};

@@ -1,0 +1,36 @@
+//! The remainder of a division.
+
+use super::util::*;
+use crate::{Op, OpDef};
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "rem",
+    summary: "Gives the remainder of the division of `a` by `b`, with the sign of `a`. Integers by zero give zero.",
+    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, i| {
+        let [a, b] = *n.operands else { return None };
+        // out = a - trunc(a / b) * b, and the quotient is constant between
+        // jumps; it is whole, so rounding recovers it exactly.
+        if i == 0 {
+            return Some(n.ct);
+        }
+        let quotient = e.unary(Op::Round, e.div(e.sub(a, n.out), b));
+        Some(e.neg(e.mul(n.ct, quotient)))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| {
+        let float = k.reg_type(a[0]).is_float();
+        k.op(if float { ScalarOp::RemFloat } else { ScalarOp::Rem }, a)
+    }),
+    eval: Eval::Pure(|cx| {
+        eval_num2(cx, |a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) })
+    }),
+};

@@ -1,0 +1,22 @@
+//! The sine.
+
+use super::util::*;
+use crate::{Op, OpDef};
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "sin",
+    summary: "Takes the sine of every element, in radians.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Cos, n.operands[0])))),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Sin, a)),
+    eval: Eval::Pure(|cx| eval_float(cx, f64::sin)),
+};

@@ -1,0 +1,25 @@
+//! The square root.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "sqrt",
+    summary: "Takes the square root of every element; of a negative number it is NaN.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| {
+        // d sqrt(x) = 0.5 / sqrt(x)
+        Some(e.div(e.mul(n.ct, e.splat_like(0.5, n.ct)), n.out))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Sqrt, a)),
+    eval: Eval::Pure(|cx| eval_float(cx, f64::sqrt)),
+};

@@ -1,0 +1,21 @@
+//! A wall for gradients.
+
+use super::util::*;
+use crate::OpDef;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "stop_gradient",
+    summary: "Passes a tensor on; gradients treat it as a constant.",
+    operands: &[Operand::one("x", Kind::Any)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Zero("`stop_gradient` was asked to stop it"),
+    rules: &[],
+    lower: Lower::Map(|_, a| a[0]),
+    eval: Eval::Pure(|cx| Ok(vec![cx.operands[0].clone()])),
+};

@@ -1,0 +1,25 @@
+//! The hyperbolic tangent.
+
+use super::util::*;
+use crate::OpDef;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "tanh",
+    summary: "Takes the hyperbolic tangent of every element.",
+    operands: &[Operand::one("x", Kind::Float)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: same,
+    grad: Grad::Vjp(|e, n, _| {
+        let one = e.splat_like(1.0, n.out);
+        Some(e.mul(n.ct, e.sub(one, e.mul(n.out, n.out))))
+    }),
+    rules: &[],
+    lower: Lower::Map(|k, a| k.op(ScalarOp::Tanh, a)),
+    eval: Eval::Pure(|cx| eval_float(cx, f64::tanh)),
+};
