@@ -150,6 +150,22 @@ impl Dim {
         Some(Dim::from_terms(out))
     }
 
+    /// Whether this is at least zero for every value of the named dims.
+    pub fn is_never_negative(&self) -> bool {
+        self.terms().iter().all(|(mono, c)| {
+            *c >= 0
+                && mono.iter().all(|atom| match atom {
+                    Atom::Sym(_) => true,
+                    Atom::FloorDiv(d, _) => d.is_never_negative(),
+                })
+        })
+    }
+
+    /// Whether this is below zero for every value of the named dims.
+    pub fn is_always_negative(&self) -> bool {
+        (Dim::constant(-1) - self.clone()).is_never_negative()
+    }
+
     /// Value under an assignment of the named dims.
     pub fn eval(&self, lookup: &dyn Fn(&str) -> Option<i64>) -> Option<i64> {
         let mut sum = 0i64;
@@ -325,6 +341,17 @@ mod tests {
         );
         assert_eq!((b.clone() * t.clone()).div_exact(&b), Some(t));
         assert_eq!(b.div_exact(&Dim::constant(2)), None);
+    }
+
+    #[test]
+    fn signs_are_claimed_only_when_certain() {
+        let b = Dim::sym("B");
+        assert!((b.clone() + Dim::constant(1)).floor_div(2).is_never_negative());
+        let unknown = b.clone() - Dim::constant(3);
+        assert!(!unknown.is_never_negative() && !unknown.is_always_negative());
+        assert!((Dim::constant(-1) - b.clone()).is_always_negative());
+        assert!(!(Dim::constant(0) - b).is_always_negative());
+        assert!(Dim::constant(-2).is_always_negative());
     }
 
     #[test]

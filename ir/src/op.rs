@@ -109,6 +109,8 @@ pub enum Effect {
     Write,
     /// Anything else the world can see: print, assert.
     Io,
+    /// What its regions do, and no more: `if`, `while`.
+    Regions,
 }
 
 /// Until which stage the op may appear.

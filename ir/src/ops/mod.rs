@@ -1,6 +1,9 @@
 //! The op list. A new op is one file here, one line below, and one
 //! `testdata/ops/<op>.graph`.
 
+mod pull;
+mod sizes;
+mod state;
 pub mod util;
 
 use crate::OpDef;
@@ -32,6 +35,17 @@ ops! {
     // Structure and state
     constant: Const,
     vjp: Vjp,
+    read: Read,
+    assign: Assign,
+    assign_add: AssignAdd,
+    assign_sub: AssignSub,
+    scatter_assign: ScatterAssign,
+    scatter_assign_add: ScatterAssignAdd,
+    print: Print,
+    assert: Assert,
+    if_op: If,
+    while_op: While,
+    grad: Grad,
     // Elementwise, one operand
     neg: Neg,
     abs: Abs,
@@ -94,8 +108,18 @@ ops! {
     broadcast: Broadcast,
     reshape: Reshape,
     transpose: Transpose,
+    slice: Slice,
+    concat: Concat,
+    pad: Pad,
+    reverse: Reverse,
+    iota: Iota,
+    gather: Gather,
+    dynamic_slice: DynamicSlice,
+    dynamic_update_slice: DynamicUpdateSlice,
+    one_hot: OneHot,
     // Contractions
     matmul: MatMul,
+    scatter_add: ScatterAdd,
 }
 
 impl Op {

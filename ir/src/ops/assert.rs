@@ -1,0 +1,26 @@
+//! Stopping the program when something does not hold.
+
+use crate::attr::AttrKind;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::{Attr, OpDef};
+
+pub const DEF: OpDef = OpDef {
+    name: "assert",
+    summary: "Fails the call with a message unless every element of `cond` is true.",
+    operands: &[Operand::one("cond", Kind::Bool)],
+    attrs: &[AttrSpec {
+        name: "message",
+        kind: AttrKind::Str,
+        default: Some(|| Attr::Str(String::new())),
+        doc: "what to say when it fails",
+    }],
+    regions: &[],
+    effect: Effect::Io,
+    stage: Stage::Core,
+    infer: |_| Ok(vec![]),
+    grad: Grad::Zero("it has no result"),
+    rules: &[],
+    lower: Lower::Effect,
+    eval: Eval::Interpreter,
+};

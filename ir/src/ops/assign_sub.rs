@@ -1,0 +1,21 @@
+//! Subtracting from a variable.
+
+use super::state;
+use crate::OpDef;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "assign_sub",
+    summary: "Subtracts a value from a variable.",
+    operands: &[Operand::one("value", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Write,
+    stage: Stage::Core,
+    infer: state::accumulable,
+    grad: Grad::Zero("it has no result"),
+    rules: &[],
+    lower: Lower::Effect,
+    eval: Eval::Interpreter,
+};

@@ -1,0 +1,99 @@
+//! Replacing a box of a tensor at a place computed at run time.
+
+use super::dynamic_slice::{self, fits, start, start_values, starts};
+use super::{pull, sizes};
+use crate::eval::{Array, Data};
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::vjp::{Emit, V};
+use crate::{Attrs, Op, OpDef};
+use ndarray::ArrayD;
+
+pub const DEF: OpDef = OpDef {
+    name: "dynamic_update_slice",
+    summary: "`x` with the box that begins at `starts` replaced by `update`. A start that would \
+              let the box stick out is clamped so that it fits.",
+    operands: &[
+        Operand::one("x", Kind::Any),
+        Operand::one("update", Kind::Any),
+        Operand::many("starts", Kind::Int),
+    ],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: |cx| {
+        let (x, update) = (&cx.operands[0], &cx.operands[1]);
+        sizes::same_dtype(cx, 0, 1)?;
+        if x.rank() != update.rank() {
+            return Err(InferError::new(
+                "E0238",
+                format!("`{}` needs tensors of one rank, but has {x} and {update}", cx.op),
+            )
+            .at(Place::Operand(0), format!("rank {}", x.rank()))
+            .at(Place::Operand(1), format!("rank {}", update.rank())));
+        }
+        starts(cx, 2)?;
+        fits(cx, x, &update.shape)
+            .map_err(|err| err.at(Place::Operand(1), format!("this is {update}")))?;
+        Ok(vec![x.clone()])
+    },
+    grad: Grad::Vjp(|e, n, i| {
+        let starts = &n.operands[2..];
+        match i {
+            0 => Some(emit(e, n.ct, e.splat_like(0.0, n.operands[1]), starts)),
+            1 => Some(dynamic_slice::emit(e, n.ct, starts, &e.ty(n.operands[1]).shape)),
+            _ => None,
+        }
+    }),
+    rules: &[],
+    lower: Lower::Index(|k, at| {
+        let (x, update) = (k.operand_type(0).shape, k.operand_type(1).shape);
+        let old = k.operand(0, at);
+        let mut inside = None;
+        let mut from = vec![];
+        for i in 0..at.len() {
+            if x[i] == update[i] {
+                from.push(at[i].clone());
+                continue;
+            }
+            let start = start(k, 2 + i, &x[i], &update[i]);
+            let p = k.index(&at[i]);
+            let local = k.op(ScalarOp::Sub, &[p, start]);
+            let here = pull::inside(k, local, &update[i]);
+            inside = Some(pull::and(k, inside, here));
+            let local = pull::clamp(k, local, &update[i]);
+            from.push(k.dynamic(local));
+        }
+        let new = k.operand(1, &from);
+        match inside {
+            Some(inside) => k.op(ScalarOp::Select, &[inside, new, old]),
+            None => new,
+        }
+    }),
+    eval: Eval::Pure(|cx| {
+        let (x, update) = (&cx.operands[0], &cx.operands[1]);
+        let starts = start_values(x.shape(), update.shape(), &cx.operands[2..])?;
+        fn replaced<T: Copy>(x: &ArrayD<T>, update: &ArrayD<T>, starts: &[usize]) -> ArrayD<T> {
+            sizes::build(x.shape(), |at| {
+                let local: Option<Vec<usize>> = (0..at.len())
+                    .map(|i| at[i].checked_sub(starts[i]).filter(|p| *p < update.shape()[i]))
+                    .collect();
+                local.map_or_else(|| x[at], |local| update[&local[..]])
+            })
+        }
+        let data = match (&x.data, &update.data) {
+            (Data::Float(x), Data::Float(u)) => Data::Float(replaced(x, u, &starts)),
+            (Data::Int(x), Data::Int(u)) => Data::Int(replaced(x, u, &starts)),
+            (Data::Bool(x), Data::Bool(u)) => Data::Bool(replaced(x, u, &starts)),
+            _ => return Err("operands of different types".into()),
+        };
+        Ok(vec![Array { dtype: x.dtype, data }])
+    }),
+};
+
+pub fn emit(e: &dyn Emit, x: V, update: V, starts: &[V]) -> V {
+    let operands = [&[x, update], starts].concat();
+    e.emit(Op::DynamicUpdateSlice, &operands, Attrs::none())
+}

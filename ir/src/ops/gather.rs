@@ -1,0 +1,112 @@
+//! Picking elements along an axis by index.
+
+use super::util::*;
+use super::{pull, scatter_add, sizes};
+use crate::attr::AttrKind;
+use crate::eval::Data;
+use crate::kernel::ScalarOp;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::vjp::{Emit, V};
+use crate::{Attr, Attrs, DType, Dim, Op, OpDef, TensorType};
+
+pub const DEF: OpDef = OpDef {
+    name: "gather",
+    summary: "Replaces an axis of `x` by the axes of `ids`: the entries of `x` along `axis` that \
+              `ids` names. Indices out of range are clamped to the nearest entry; an empty axis \
+              gives zeros.",
+    operands: &[Operand::one("x", Kind::Any), Operand::one("ids", Kind::Int)],
+    attrs: &[AttrSpec {
+        name: "axis",
+        kind: AttrKind::Int,
+        default: Some(|| Attr::Int(0)),
+        doc: "the axis of `x` that `ids` index",
+    }],
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: |cx| {
+        let (x, ids) = (&cx.operands[0], &cx.operands[1]);
+        let axis = check_axis(cx, "axis", cx.attrs.int("axis"), x.rank())?;
+        let mut shape = x.shape[..axis].to_vec();
+        shape.extend_from_slice(&ids.shape);
+        shape.extend_from_slice(&x.shape[axis + 1..]);
+        Ok(vec![TensorType::new(x.dtype, shape)])
+    },
+    // Every use of an entry adds to its gradient, however often it was named.
+    grad: Grad::Vjp(|e, n, i| {
+        if i != 0 {
+            return None;
+        }
+        let (x, ids) = (e.ty(n.operands[0]), n.operands[1]);
+        let axis = n.attrs.int("axis") as usize;
+        let (rank, ids_rank) = (x.rank(), e.ty(ids).rank());
+        // Scattering is by rows: bring the indexed axes to the front and back.
+        let ct_perm: Vec<i64> = (axis..axis + ids_rank)
+            .chain(0..axis)
+            .chain(axis + ids_rank..rank + ids_rank - 1)
+            .map(|a| a as i64)
+            .collect();
+        let mut front = vec![x.shape[axis].clone()];
+        front.extend_from_slice(&x.shape[..axis]);
+        front.extend_from_slice(&x.shape[axis + 1..]);
+        let back: Vec<i64> = (1..=axis)
+            .chain(std::iter::once(0))
+            .chain(axis + 1..rank)
+            .map(|a| a as i64)
+            .collect();
+        let zeros = e.splat(0.0, x.dtype, &front);
+        let ids = clamped(e, ids, &x.shape[axis]);
+        let rows = e.transpose(n.ct, &ct_perm);
+        Some(e.transpose(scatter_add::emit(e, zeros, ids, rows), &back))
+    }),
+    rules: &[],
+    lower: Lower::Index(|k, at| {
+        let axis = k.attrs().int("axis") as usize;
+        let ids_rank = k.operand_type(1).rank();
+        let size = k.operand_type(0).shape[axis].clone();
+        let id = k.operand(1, &at[axis..axis + ids_rank]);
+        let id = pull::to_index(k, id);
+        let id = pull::clamp(k, id, &size);
+        let mut from = at[..axis].to_vec();
+        from.push(k.dynamic(id));
+        from.extend_from_slice(&at[axis + ids_rank..]);
+        let element = k.operand(0, &from);
+        if (size.clone() - Dim::constant(1)).is_never_negative() {
+            return element;
+        }
+        let (zero, end) = (pull::int(k, 0), k.index(&pull::ix(&size)));
+        let some = k.op(ScalarOp::Lt, &[zero, end]);
+        pull::guard(k, Some(some), element, 0.0)
+    }),
+    eval: Eval::Pure(|cx| {
+        let shape = result_shape(cx, 0)?;
+        let axis = cx.attrs.int("axis") as usize;
+        let Data::Int(ids) = &cx.operands[1].data else { return Err("expected indices".into()) };
+        let size = cx.operands[0].shape()[axis] as i64;
+        Ok(vec![map_data!(&cx.operands[0], a => sizes::build(&shape, |at| {
+            let id = ids[&at[axis..axis + ids.ndim()]].min(size - 1).max(0);
+            let mut from = at[..axis].to_vec();
+            from.push(id as usize);
+            from.extend_from_slice(&at[axis + ids.ndim()..]);
+            if size == 0 { Default::default() } else { a[&from[..]] }
+        }))])
+    }),
+};
+
+/// Indices as `gather` reads them, in a type that scattering takes.
+fn clamped(e: &dyn Emit, ids: V, size: &Dim) -> V {
+    let narrow = !Kind::Index.admits(e.ty(ids).dtype);
+    let ids = if narrow { e.cast(ids, DType::I32) } else { ids };
+    let ty = e.ty(ids);
+    let last = Attrs::none()
+        .with("size", Attr::Shape(vec![size.clone()]))
+        .with("dtype", Attr::DType(ty.dtype));
+    let last = e.broadcast(e.emit(Op::DimSize, &[], last), &ty.shape, &[]);
+    let last = e.sub(last, e.splat_like(1.0, ids));
+    e.binary(Op::Maximum, e.binary(Op::Minimum, ids, last), e.splat_like(0.0, ids))
+}
+
+pub fn emit(e: &dyn Emit, x: V, ids: V, axis: i64) -> V {
+    e.emit(Op::Gather, &[x, ids], Attrs::none().with("axis", Attr::Int(axis)))
+}

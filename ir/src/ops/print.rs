@@ -1,0 +1,26 @@
+//! Showing a tensor while the program runs.
+
+use crate::attr::AttrKind;
+use crate::lower::Lower;
+use crate::op::*;
+use crate::{Attr, OpDef};
+
+pub const DEF: OpDef = OpDef {
+    name: "print",
+    summary: "Writes a label and a tensor to standard error.",
+    operands: &[Operand::one("x", Kind::Any)],
+    attrs: &[AttrSpec {
+        name: "label",
+        kind: AttrKind::Str,
+        default: Some(|| Attr::Str(String::new())),
+        doc: "what to write before the tensor",
+    }],
+    regions: &[],
+    effect: Effect::Io,
+    stage: Stage::Core,
+    infer: |_| Ok(vec![]),
+    grad: Grad::Zero("it has no result"),
+    rules: &[],
+    lower: Lower::Effect,
+    eval: Eval::Interpreter,
+};

@@ -1,0 +1,22 @@
+//! Adding to rows of a variable.
+
+use super::{scatter_assign, state};
+use crate::OpDef;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "scatter_assign_add",
+    summary: "Adds `updates[i]` to row `ids[i]` of a variable, for every i in order; repeated \
+              indices add up. Costs by the rows touched. An index out of range fails at run time.",
+    operands: &[Operand::one("ids", Kind::Index), Operand::one("updates", Kind::Num)],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Write,
+    stage: Stage::Core,
+    infer: |cx| scatter_assign::check(cx, state::variable(cx)?),
+    grad: Grad::Zero("it has no result"),
+    rules: &[],
+    lower: Lower::Effect,
+    eval: Eval::Interpreter,
+};
