@@ -1,1 +1,7 @@
-fn main() {}
+//! The `tfc` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(tfc::cli::main(std::env::args_os()))
+}

@@ -1,0 +1,87 @@
+//! Failures as the user sees them: coded findings and the texts they point into.
+
+use crate::report;
+use std::fmt;
+use tfc_ir::diag::{Diag, SourceMap};
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// One or more findings. Displays as the command line would print them.
+#[derive(Clone, Debug)]
+pub struct Error {
+    pub diags: Vec<Diag>,
+    pub sources: SourceMap,
+}
+
+/// What the process should exit with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Exit {
+    /// The user's graph or data is wrong.
+    Graph = 1,
+    /// The command line is.
+    Usage = 2,
+    /// A file, the disk or the toolchain failed.
+    Io = 3,
+    /// A peer was lost.
+    Peer = 4,
+    /// A bug in tfc.
+    Bug = 101,
+}
+
+impl Error {
+    pub fn new(diags: Vec<Diag>, sources: SourceMap) -> Error {
+        Error { diags, sources }
+    }
+
+    /// The code of the first finding.
+    pub fn code(&self) -> &'static str {
+        self.diags.first().map_or("", |d| d.code)
+    }
+
+    /// The exit code of a process that fails with this. The first finding
+    /// decides: codes are grouped by whose fault it is.
+    pub fn exit(&self) -> Exit {
+        exit_of(self.code())
+    }
+}
+
+/// Exit status for a code, by its family.
+pub fn exit_of(code: &str) -> Exit {
+    match code.get(1..3) {
+        Some("07") => Exit::Peer,
+        Some("08") => Exit::Io,
+        Some("09") => Exit::Usage,
+        _ => Exit::Graph,
+    }
+}
+
+impl From<Diag> for Error {
+    fn from(diag: Diag) -> Error {
+        Error { diags: vec![diag], sources: SourceMap::default() }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text =
+            report::render(&self.diags, &self.sources, report::Format::Human { color: false });
+        f.write_str(text.trim_end())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_decide_the_exit_code() {
+        assert_eq!(exit_of("E0203"), Exit::Graph);
+        assert_eq!(exit_of("E0801"), Exit::Io);
+        assert_eq!(exit_of("E0901"), Exit::Usage);
+        assert_eq!(exit_of("E0701"), Exit::Peer);
+        assert_eq!(exit_of(""), Exit::Graph);
+    }
+}

@@ -1,0 +1,165 @@
+//! Rules about the repository itself, kept by tests.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use tfc_ir::Op;
+use tfc_testdata::corpus::root;
+
+/// Every file of ours below a directory, target and hidden directories left out.
+fn files(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with('.') || name == "target" || name.starts_with("proptest-regressions") {
+            continue;
+        }
+        let path = entry.path();
+        if path.is_dir() { files(&path, out) } else { out.push(path) }
+    }
+}
+
+fn rust_files() -> Vec<PathBuf> {
+    let mut out = vec![];
+    files(&root(), &mut out);
+    out.retain(|p| p.extension().is_some_and(|e| e == "rs"));
+    out.sort();
+    assert!(out.len() > 20, "the walk found the sources");
+    out
+}
+
+fn short(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+#[test]
+fn files_stay_readable() {
+    let long: Vec<String> = rust_files()
+        .iter()
+        .filter_map(|p| {
+            let lines = fs::read_to_string(p).unwrap().lines().count();
+            (lines > 900).then(|| format!("{} has {lines} lines", short(p)))
+        })
+        .collect();
+    assert!(long.is_empty(), "split these: {long:#?}");
+}
+
+#[test]
+fn modules_say_what_they_are() {
+    let silent: Vec<String> = rust_files()
+        .iter()
+        .filter(|p| !fs::read_to_string(p).unwrap().trim_start().starts_with("//!"))
+        .map(|p| short(p))
+        .collect();
+    assert!(silent.is_empty(), "start these with a module doc: {silent:#?}");
+}
+
+#[test]
+fn nothing_is_unfinished() {
+    // Split so that this file does not find itself.
+    let banned = [
+        concat!("to", "do!("),
+        concat!("unimpl", "emented!("),
+        concat!("db", "g!("),
+        concat!("#[ign", "ore"),
+        concat!("FIX", "ME"),
+        concat!("XX", "X:"),
+    ];
+    let mut found = vec![];
+    for path in rust_files() {
+        for (i, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
+            if banned.iter().any(|b| line.contains(b)) {
+                found.push(format!("{}:{}: {}", short(&path), i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn crates_know_only_whom_they_may() {
+    // Arrows of the architecture: a crate may depend on those listed, no other
+    // crate of ours.
+    let allowed: &[(&str, &[&str])] = &[
+        ("runtime/abi", &[]),
+        ("ir", &["tfc-abi"]),
+        ("runtime", &["tfc-abi"]),
+        ("passes", &["tfc-abi", "tfc-ir"]),
+        ("codegen", &["tfc-abi", "tfc-ir"]),
+        ("compiler", &["tfc-abi", "tfc-ir", "tfc-passes", "tfc-codegen", "tfc-runtime"]),
+    ];
+    for (dir, allowed) in allowed {
+        let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();
+        let mut section = "";
+        for line in manifest.lines() {
+            if line.starts_with('[') {
+                section = line;
+            }
+            let name = line.split(['.', ' ', '=']).next().unwrap_or("");
+            let ours = name == "tfc" || name.starts_with("tfc-");
+            // Tests may look further; the code may not.
+            if ours && section == "[dependencies]" {
+                assert!(allowed.contains(&name), "`{dir}` must not depend on `{name}`");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_op_has_a_case_and_every_case_an_op() {
+    let dir = root().join("testdata/ops");
+    let cases: BTreeSet<String> = fs::read_dir(&dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| {
+            let path = e.path();
+            let stem = path.file_stem()?.to_string_lossy().into_owned();
+            (path.extension()? == "graph").then_some(stem)
+        })
+        .collect();
+    let missing: Vec<&str> =
+        Op::ALL.iter().map(|op| op.name()).filter(|n| !cases.contains(*n)).collect();
+    assert!(missing.is_empty(), "no testdata/ops/<op>.graph for: {missing:?}");
+}
+
+#[test]
+fn op_files_are_named_after_their_op() {
+    for op in Op::ALL {
+        let (name, dir) = (op.name(), root().join("ir/src/ops"));
+        let named = dir.join(format!("{name}.rs"));
+        // Two names are Rust keywords' neighbours and live under another.
+        let known = named.exists()
+            || rust_files().iter().any(|p| {
+                p.starts_with(&dir)
+                    && fs::read_to_string(p).unwrap().contains(&format!("name: \"{name}\""))
+            });
+        assert!(known, "`{name}` has no file in ir/src/ops");
+    }
+}
+
+#[test]
+fn snapshots_have_an_owner() {
+    let mut all = vec![];
+    files(&root(), &mut all);
+    let mut orphans = vec![];
+    for snap in all.iter().filter(|p| p.extension().is_some_and(|e| e == "snap")) {
+        let text = fs::read_to_string(snap).unwrap();
+        let input = text.lines().find_map(|l| l.strip_prefix("input_file: "));
+        if let Some(input) = input
+            && !root().join(input.trim_matches('"')).exists()
+        {
+            orphans.push(format!("{} (of {input})", short(snap)));
+        }
+    }
+    assert!(orphans.is_empty(), "snapshots without their input: {orphans:#?}");
+}
+
+#[test]
+fn corpus_files_have_directives() {
+    for dir in tfc_testdata::corpus::directories() {
+        for case in tfc_testdata::corpus::cases(&dir) {
+            let directive = case.directive();
+            assert!(!directive.verb.is_empty(), "{}", case.path.display());
+        }
+    }
+}
