@@ -98,6 +98,7 @@ fn facts(def: &OpDef) -> Vec<String> {
         Effect::Read => out.push("Effect: reads a variable.".to_string()),
         Effect::Write => out.push("Effect: writes a variable.".to_string()),
         Effect::Io => out.push("Effect: visible outside the program.".to_string()),
+        Effect::Regions => out.push("Effect: that of its regions.".to_string()),
     }
     if def.stage == Stage::Source {
         out.push("Replaced before the program is optimized.".to_string());
