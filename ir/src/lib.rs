@@ -21,6 +21,7 @@ pub mod diag;
 pub mod dim;
 pub mod eval;
 pub mod graph;
+pub mod interp;
 pub mod kernel;
 pub mod lower;
 pub mod op;
@@ -29,6 +30,7 @@ pub mod program;
 pub mod rule;
 pub mod tensor;
 pub mod ty;
+pub mod verify;
 pub mod vjp;
 
 pub use attr::{Attr, Attrs};

@@ -7,6 +7,8 @@ mod state;
 pub mod util;
 
 use crate::OpDef;
+// What updates of variables mean, for the interpreter.
+pub(crate) use scatter_add::scatter;
 
 /// Makes the modules, the fieldless [`Op`] enum and the table from one list.
 macro_rules! ops {
