@@ -1,10 +1,12 @@
 //! The op list. A new op is one file here, one line below, and one
 //! `testdata/ops/<op>.graph`.
 
+mod conv;
 mod pull;
 mod sizes;
 mod state;
 pub mod util;
+mod window;
 
 use crate::OpDef;
 // What updates of variables mean, for the interpreter.
@@ -122,6 +124,16 @@ ops! {
     // Contractions
     matmul: MatMul,
     scatter_add: ScatterAdd,
+    conv2d: Conv2d,
+    conv2d_grad_input: Conv2dGradInput,
+    conv2d_grad_filter: Conv2dGradFilter,
+    // Pooling
+    max_pool: MaxPool,
+    max_pool_index: MaxPoolIndex,
+    max_pool_grad: MaxPoolGrad,
+    max_pool_take: MaxPoolTake,
+    avg_pool: AvgPool,
+    avg_pool_grad: AvgPoolGrad,
 }
 
 impl Op {

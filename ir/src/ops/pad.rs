@@ -53,15 +53,15 @@ pub const DEF: OpDef = OpDef {
             sizes::entries(cx, "interior", x.rank())?;
         }
         let interior = interior(cx.attrs, x.rank());
-        if interior.iter().any(|i| *i < 0) {
-            return Err(InferError::new("E0235", "`interior` of `pad` cannot be negative")
+        if interior.iter().any(|i| !(0..1 << 24).contains(i)) {
+            return Err(InferError::new("E0235", "`interior` of `pad` must be small and not negative")
                 .at(Place::Attr("interior"), "elements can be added between neighbours, not cut")
                 .help("use `slice` with strides to drop elements"));
         }
         let mut shape = vec![];
-        for axis in 0..x.rank() {
+        for (axis, between) in interior.into_iter().enumerate() {
             let (low, high) = (&cx.attrs.shape("low")[axis], &cx.attrs.shape("high")[axis]);
-            let size = low.clone() + spread(&x.shape[axis], interior[axis]) + high.clone();
+            let size = low.clone() + spread(&x.shape[axis], between) + high.clone();
             if size.is_always_negative() {
                 return Err(InferError::new(
                     "E0235",
@@ -154,7 +154,7 @@ pub const DEF: OpDef = OpDef {
             sizes::build(shape, |at| {
                 let from: Option<Vec<usize>> = (0..at.len())
                     .map(|i| {
-                        let p = at[i] as i64 - low[i];
+                        let p = (at[i] as i64).saturating_sub(low[i]);
                         let step = interior[i] + 1;
                         let real = p >= 0 && p % step == 0 && p / step < a.shape()[i] as i64;
                         real.then(|| (p / step) as usize)

@@ -99,7 +99,7 @@ pub const DEF: OpDef = OpDef {
         let starts = sizes::values(cx, "starts")?;
         let strides = cx.attrs.ints("strides");
         for (i, size) in cx.operands[0].shape().iter().enumerate() {
-            let last = starts[i] + (shape[i] as i64 - 1) * strides[i];
+            let last = starts[i].saturating_add((shape[i] as i64 - 1).saturating_mul(strides[i]));
             if starts[i] < 0 || (shape[i] > 0 && last >= *size as i64) {
                 return Err(format!(
                     "a slice from {} of {} elements does not fit axis {i} of size {size}",

@@ -1,0 +1,90 @@
+//! Where the largest element of each window is.
+
+use super::util::*;
+use super::window::{self, POOL_ATTRS, Window};
+use super::{pull, sizes};
+use crate::eval::{Array, Data};
+use crate::kernel::{Combine, ScalarOp};
+use crate::lower::Lower;
+use crate::op::*;
+use crate::{DType, OpDef, TensorType};
+use ndarray::ArrayD;
+
+pub const DEF: OpDef = OpDef {
+    name: "max_pool_index",
+    summary: "For each window of `max_pool`, whose result is `out`, the first element that has \
+              the largest value, counted as `row * width + column` of its image.",
+    operands: &[Operand::one("x", Kind::Num), Operand::one("out", Kind::Num)],
+    attrs: POOL_ATTRS,
+    regions: &[],
+    effect: Effect::Pure,
+    stage: Stage::Core,
+    infer: |cx| {
+        let out = window::pooled(cx, &cx.operands[0])?;
+        sizes::same_dtype(cx, 0, 1)?;
+        window::matches(cx, 1, &out.shape)?;
+        Ok(vec![TensorType::new(DType::I32, out.shape)])
+    },
+    grad: Grad::Zero("indices do not change with the values"),
+    rules: &[],
+    lower: Lower::Index(|k, at| {
+        let window = Window::pool(k.attrs());
+        let x = k.operand_type(0);
+        let max = k.operand(1, at);
+        let none = pull::int(k, i32::MAX as i64);
+        let index = k.reduce(Combine::Min, &window.extents(), &mut |k, tap| {
+            let (h, in_h) = window.tap(k, 0, &at[2], &tap[0], &x.shape[2]);
+            let (w, in_w) = window.tap(k, 1, &at[3], &tap[1], &x.shape[3]);
+            let element = k.operand(0, &[at[0].clone(), at[1].clone(), h, w]);
+            let mut here = k.op(ScalarOp::Eq, &[element, max]);
+            if x.dtype.is_float() {
+                // A NaN won if there is one.
+                let nan = k.op(ScalarOp::Ne, &[element, element]);
+                here = k.op(ScalarOp::Or, &[here, nan]);
+            }
+            for inside in [in_h, in_w].into_iter().flatten() {
+                here = k.op(ScalarOp::And, &[here, inside]);
+            }
+            let row = window.position(0, &at[2], &tap[0]);
+            let column = window.position(1, &at[3], &tap[1]);
+            let index = k.index(&row.scale(&x.shape[3]).plus(&column));
+            k.op(ScalarOp::Select, &[here, index, none])
+        });
+        let last = x.shape[2].clone() * x.shape[3].clone();
+        let index = pull::clamp(k, index, &last);
+        pull::element(k, index, DType::I32)
+    }),
+    eval: Eval::Pure(|cx| {
+        let shape = result_shape(cx, 0)?;
+        let window = Window::pool(cx.attrs);
+        let found = match (&cx.operands[0].data, &cx.operands[1].data) {
+            (Data::Float(x), Data::Float(out)) => {
+                first(&window, x, out, &shape, |v, m| v == m || v.is_nan())
+            }
+            (Data::Int(x), Data::Int(out)) => first(&window, x, out, &shape, |v, m| v == m),
+            _ => return Err("expected numbers of one type".into()),
+        };
+        Ok(vec![Array::int(DType::I32, found)])
+    }),
+};
+
+fn first<T: Copy>(
+    window: &Window,
+    x: &ArrayD<T>,
+    out: &ArrayD<T>,
+    shape: &[usize],
+    wins: impl Fn(T, T) -> bool,
+) -> ArrayD<i64> {
+    sizes::build(shape, |at| {
+        for i in 0..window.size[0] as usize {
+            let Some(h) = window.at(0, at[2], i, x.shape()[2]) else { continue };
+            for j in 0..window.size[1] as usize {
+                let Some(w) = window.at(1, at[3], j, x.shape()[3]) else { continue };
+                if wins(x[[at[0], at[1], h, w]], out[at]) {
+                    return (h * x.shape()[3] + w) as i64;
+                }
+            }
+        }
+        0
+    })
+}
