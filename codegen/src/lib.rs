@@ -1,1 +1,131 @@
+//! Code generation: a [`Program`]'s kernels to machine code, through Cranelift.
+//!
+//! Code map
+//! - [`emit`]: one kernel to one CLIF function; the vectoriser is in there;
+//! - [`target`]: which instructions the code may use;
+//! - [`jit`]: code in memory; [`object`]: a relocatable object file;
+//! - [`text`]: CLIF and assembly to read.
+//!
+//! Invariants
+//! - JIT and object file share everything up to the `Module` trait.
+//! - Kernels are verified before anything is emitted: a malformed one is an
+//!   error, and no kernel that passes makes Cranelift panic.
+//! - The same program gives the same bytes, but for `Cpu::Native`.
+//!
+//! # CPUs
+//!
+//! Kernels use 128-bit vectors, the widest Cranelift has. An object for
+//! [`Cpu::Portable`] carries every kernel twice: for AVX2 with FMA, and for
+//! SSE4.1 alone; the loader takes the first that the CPU can run. Both give the
+//! same bits: where the FMA instruction is missing, an f32 fma is computed in
+//! f64 and rounded once, and an f64 one calls the C library.
 
+mod emit;
+mod jit;
+mod object;
+mod target;
+mod text;
+
+pub use jit::{JitProgram, jit};
+pub use object::{ObjectOptions, object};
+pub use target::Cpu;
+pub use text::{asm_text, clif_text};
+
+use cranelift_codegen::ir::UserFuncName;
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_module::{FuncId, Linkage, Module};
+use std::borrow::Cow;
+use tfc_ir::kernel::Kernel;
+use tfc_ir::program::Program;
+
+/// Why no code could be made. None of these is the user's doing.
+#[derive(Debug)]
+pub enum CodegenError {
+    /// The kernel breaks a rule of the kernel IR.
+    Kernel { kernel: String, message: String },
+    /// The plan and the kernels do not fit together.
+    Program(String),
+    /// This machine or target is not supported.
+    Target(String),
+    /// Cranelift refused the code.
+    Backend(String),
+}
+
+impl std::fmt::Display for CodegenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CodegenError::Kernel { kernel, message } => {
+                write!(f, "kernel `{kernel}` is malformed: {message}")
+            }
+            CodegenError::Program(message) => write!(f, "the program is malformed: {message}"),
+            CodegenError::Target(message) => write!(f, "no code for this target: {message}"),
+            CodegenError::Backend(message) => write!(f, "code generation failed: {message}"),
+        }
+    }
+}
+
+impl std::error::Error for CodegenError {}
+
+pub(crate) fn backend(error: impl std::fmt::Display) -> CodegenError {
+    CodegenError::Backend(error.to_string())
+}
+
+/// `kernel` as the emitter wants it: verified, elementary functions expanded.
+pub(crate) fn prepare(kernel: &Kernel) -> Result<Cow<'_, Kernel>, CodegenError> {
+    let malformed = |message: String| CodegenError::Kernel { kernel: kernel.name.clone(), message };
+    tfc_ir::kernel::verify::verify(kernel).map_err(|e| malformed(e.to_string()))?;
+    let mut expanded = kernel.clone();
+    tfc_ir::kernel::math::expand(&mut expanded);
+    Ok(Cow::Owned(expanded))
+}
+
+/// The plan names the kernels in the order of the table.
+pub(crate) fn check(program: &Program) -> Result<(), CodegenError> {
+    if program.plan.kernels.len() != program.kernels.len() {
+        return Err(CodegenError::Program(format!(
+            "the plan names {} kernels, there are {}",
+            program.plan.kernels.len(),
+            program.kernels.len()
+        )));
+    }
+    Ok(())
+}
+
+/// Defines every kernel of the program, in table order, with the code of `isa`.
+pub(crate) fn define_kernels(
+    module: &mut dyn Module,
+    isa: &dyn TargetIsa,
+    kernels: &[Cow<'_, Kernel>],
+    symbol: &dyn Fn(usize, &Kernel) -> String,
+) -> Result<Vec<FuncId>, CodegenError> {
+    let target = target::emit_target(isa);
+    let mut ids = vec![];
+    let mut ctx = cranelift_codegen::Context::new();
+    let mut control = Default::default();
+    for (i, kernel) in kernels.iter().enumerate() {
+        let sig = emit::signature(isa.default_call_conv());
+        let id =
+            module.declare_function(&symbol(i, kernel), Linkage::Local, &sig).map_err(backend)?;
+        ctx.clear();
+        ctx.func = emit::function(kernel, UserFuncName::user(0, id.as_u32()), target);
+        // The module's own instruction set may be another one: compile here.
+        ctx.compile(isa, &mut control).map_err(|e| CodegenError::Kernel {
+            kernel: kernel.name.clone(),
+            message: format!("{:?}", e.inner),
+        })?;
+        let Some(compiled) = ctx.compiled_code() else {
+            return Err(CodegenError::Backend("no code".into()));
+        };
+        let relocs: Vec<_> = compiled
+            .buffer
+            .relocs()
+            .iter()
+            .map(|r| cranelift_module::ModuleReloc::from_mach_reloc(r, &ctx.func, id))
+            .collect();
+        let alignment = u64::from(compiled.buffer.alignment).max(32);
+        let code = compiled.code_buffer().to_vec();
+        module.define_function_bytes(id, alignment, &code, &relocs).map_err(backend)?;
+        ids.push(id);
+    }
+    Ok(ids)
+}

@@ -15,7 +15,9 @@
 //! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);
 //!   they are the outermost one or two loops.
 
+pub mod math;
 pub mod scalar;
+pub mod verify;
 
 use crate::{DType, Dim};
 use cranelift_entity::{PrimaryMap, entity_impl};

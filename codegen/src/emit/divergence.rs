@@ -1,0 +1,66 @@
+//! Which registers differ between the lanes of a vector loop.
+
+use std::collections::BTreeSet;
+use tfc_ir::kernel::{Ix, Kernel, Loop, LoopVar, Reg, Stmt};
+
+/// Registers of `l`'s body that may differ between its iterations.
+pub(super) fn varying(kernel: &Kernel, l: &Loop) -> BTreeSet<Reg> {
+    let mut out: BTreeSet<Reg> = l.carried.iter().map(|c| c.acc).collect();
+    loop {
+        let before = out.len();
+        walk(kernel, &l.body, l.var, &mut out);
+        if out.len() == before {
+            return out;
+        }
+    }
+}
+
+fn walk(kernel: &Kernel, stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) {
+    let ix_varies = |ix: &Ix, out: &BTreeSet<Reg>| {
+        ix.terms.iter().any(|(v, _)| *v == var) || ix.regs.iter().any(|(r, _)| out.contains(r))
+    };
+    for stmt in stmts {
+        match stmt {
+            Stmt::Const { .. } | Stmt::Store { .. } => {}
+            Stmt::Op { dst, args, .. } => {
+                if args.iter().any(|a| out.contains(a)) {
+                    out.insert(*dst);
+                }
+            }
+            Stmt::Index { dst, ix } | Stmt::Load { dst, at: ix, .. } => {
+                if ix_varies(ix, out) {
+                    out.insert(*dst);
+                }
+            }
+            Stmt::Loop(inner) => {
+                walk(kernel, &inner.body, var, out);
+                for c in &inner.carried {
+                    if [c.init, c.acc, c.next].iter().any(|r| out.contains(r)) {
+                        out.extend([c.acc, c.result]);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Registers the statements define, at any depth.
+pub(super) fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
+    for stmt in stmts {
+        match stmt {
+            Stmt::Const { dst, .. }
+            | Stmt::Op { dst, .. }
+            | Stmt::Index { dst, .. }
+            | Stmt::Load { dst, .. } => {
+                out.insert(*dst);
+            }
+            Stmt::Store { .. } => {}
+            Stmt::Loop(l) => {
+                for c in &l.carried {
+                    out.extend([c.acc, c.result]);
+                }
+                defined(&l.body, out);
+            }
+        }
+    }
+}

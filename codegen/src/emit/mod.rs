@@ -1,0 +1,592 @@
+//! Kernel IR to CLIF.
+//!
+//! One function per kernel, with the signature of `tfc_abi::KernelFn`. The
+//! pieces:
+//! - this file: the function's frame, statements, loops;
+//! - [`value`]: what a register is in CLIF, scalar or in lanes;
+//! - [`ops`]: scalar operations on values;
+//! - [`convert`]: conversions between register types;
+//! - [`memory`]: addresses, loads and stores of every element type;
+//! - [`divergence`]: which registers differ between the lanes of a loop.
+//!
+//! Invariants
+//! - A `Vector` loop runs in groups of [`LANES`] iterations, whatever the types:
+//!   four-byte values take one 128-bit vector, eight-byte values two. Uniform
+//!   values stay scalar and are splatted on use.
+//! - Every value is computed by the same operations in vector, tail and serial
+//!   code, so an element's bits do not depend on where a range was cut.
+//! - A loop's body is entered only if it runs at least once, so a load that does
+//!   not depend on the loop may be done before it.
+
+mod convert;
+mod divergence;
+mod memory;
+mod ops;
+mod value;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{
+    AbiParam, Block, BlockArg, Function, InstBuilder, MemFlagsData, Signature, Type, UserFuncName,
+    Value, types,
+};
+use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
+use std::collections::{BTreeMap, BTreeSet};
+use tfc_ir::Dim;
+use tfc_ir::dim::Atom;
+use tfc_ir::kernel::{Carried, Combine, Ix, Kernel, Loop, LoopMode, LoopVar, Reg, Scalar};
+use tfc_ir::kernel::{ScalarType, Stmt};
+use value::Val;
+
+/// Iterations a vector loop runs side by side, before unrolling.
+pub(crate) const LANES: u32 = 4;
+
+/// What the code may assume about the machine.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub fma: bool,
+    pub config: TargetFrontendConfig,
+}
+
+/// The signature of `tfc_abi::KernelFn`.
+pub(crate) fn signature(call_conv: CallConv) -> Signature {
+    let mut sig = Signature::new(call_conv);
+    sig.params = vec![AbiParam::new(types::I64); 3];
+    sig
+}
+
+/// Builds the CLIF of `kernel`, which must be verified and have its elementary
+/// functions expanded.
+pub(crate) fn function(kernel: &Kernel, name: UserFuncName, target: Target) -> Function {
+    let mut func = Function::with_name_signature(name, signature(target.config.default_call_conv));
+    let mut ctx = FunctionBuilderContext::new();
+    let mut b = FunctionBuilder::new(&mut func, &mut ctx);
+    let entry = b.create_block();
+    b.append_block_params_for_function_params(entry);
+    b.switch_to_block(entry);
+    let params = b.block_params(entry).to_vec();
+    let flags = MemFlagsData::trusted();
+    let word = |b: &mut FunctionBuilder, base: Value, i: usize| {
+        b.ins().load(types::I64, flags, base, 8 * i as i32)
+    };
+    let bufs = (0..kernel.bufs.len()).map(|i| word(&mut b, params[0], i)).collect();
+    let syms = kernel
+        .dims
+        .iter()
+        .enumerate()
+        .map(|(i, name)| (Dim::sym(name), word(&mut b, params[1], i)))
+        .collect();
+    let mut emit = Emit {
+        b,
+        kernel,
+        target,
+        bufs,
+        dims: syms,
+        range: params[2],
+        ranged: 0,
+        regs: BTreeMap::new(),
+        vars: BTreeMap::new(),
+        nest: vec![],
+        indices: BTreeMap::new(),
+        group: None,
+    };
+    emit.all_dims();
+    emit.stmts(&kernel.body);
+    emit.b.ins().return_(&[]);
+    emit.b.seal_all_blocks();
+    emit.b.finalize(target.config);
+    func
+}
+
+/// The group of iterations a vector loop is running.
+#[derive(Clone)]
+struct Group {
+    var: LoopVar,
+    unroll: u32,
+    varying: BTreeSet<Reg>,
+}
+
+struct Emit<'a> {
+    b: FunctionBuilder<'a>,
+    kernel: &'a Kernel,
+    target: Target,
+    bufs: Vec<Value>,
+    /// Sizes that are already in a register; filled at entry.
+    dims: BTreeMap<Dim, Value>,
+    range: Value,
+    /// Ranged loops around the current place.
+    ranged: u32,
+    regs: BTreeMap<Reg, Val>,
+    /// The value of each loop variable; in a vector loop that of the first lane.
+    vars: BTreeMap<LoopVar, Value>,
+    /// Loops around the current place, outermost first.
+    nest: Vec<LoopVar>,
+    /// Registers made by `Index`, so that addresses see through them.
+    indices: BTreeMap<Reg, Ix>,
+    group: Option<Group>,
+}
+
+impl Emit<'_> {
+    fn iconst(&mut self, value: i64) -> Value {
+        self.b.ins().iconst(types::I64, value)
+    }
+
+    /// Computes every run-time size the kernel mentions, once, at entry.
+    fn all_dims(&mut self) {
+        fn ix(at: &Ix, out: &mut BTreeSet<Dim>) {
+            out.insert(at.offset.clone());
+            out.extend(at.terms.iter().map(|(_, d)| d.clone()));
+            out.extend(at.regs.iter().map(|(_, d)| d.clone()));
+        }
+        fn walk(stmts: &[Stmt], out: &mut BTreeSet<Dim>) {
+            for stmt in stmts {
+                match stmt {
+                    Stmt::Index { ix: at, .. } | Stmt::Load { at, .. } | Stmt::Store { at, .. } => {
+                        ix(at, out)
+                    }
+                    Stmt::Loop(l) => {
+                        out.insert(l.extent.clone());
+                        walk(&l.body, out);
+                    }
+                    Stmt::Const { .. } | Stmt::Op { .. } => {}
+                }
+            }
+        }
+        let mut dims = BTreeSet::new();
+        walk(&self.kernel.body, &mut dims);
+        for dim in dims {
+            if dim.as_const().is_none() {
+                self.dim(&dim);
+            }
+        }
+    }
+
+    fn dim(&mut self, dim: &Dim) -> Value {
+        if let Some(c) = dim.as_const() {
+            return self.iconst(c);
+        }
+        if let Some(v) = self.dims.get(dim) {
+            return *v;
+        }
+        let mut sum: Option<Value> = None;
+        for (atoms, coef) in dim.terms() {
+            let mut term: Option<Value> = None;
+            for atom in atoms {
+                let v = match &atom {
+                    Atom::Sym(name) => self.dim(&Dim::sym(name)),
+                    Atom::FloorDiv(d, by) => self.floor_div(d, *by),
+                };
+                term = Some(match term {
+                    Some(t) => self.b.ins().imul(t, v),
+                    None => v,
+                });
+            }
+            let term = match term {
+                None => self.iconst(coef),
+                Some(t) if coef == 1 => t,
+                Some(t) => {
+                    let c = self.iconst(coef);
+                    self.b.ins().imul(t, c)
+                }
+            };
+            sum = Some(match sum {
+                Some(s) => self.b.ins().iadd(s, term),
+                None => term,
+            });
+        }
+        let value = match sum {
+            Some(v) => v,
+            None => self.iconst(0),
+        };
+        self.dims.insert(dim.clone(), value);
+        value
+    }
+
+    fn floor_div(&mut self, d: &Dim, by: i64) -> Value {
+        let x = self.dim(d);
+        let by = self.iconst(by.max(1));
+        let q = self.b.ins().sdiv(x, by);
+        let back = self.b.ins().imul(q, by);
+        // Truncation rounds a negative inexact quotient up: one less then.
+        let up = self.b.ins().icmp(IntCC::SignedGreaterThan, back, x);
+        let up = self.b.ins().uextend(types::I64, up);
+        self.b.ins().isub(q, up)
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt]) {
+        for stmt in stmts {
+            self.stmt(stmt);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) {
+        match stmt {
+            Stmt::Const { dst, value } => {
+                let v = self.scalar_const(*value);
+                self.regs.insert(*dst, Val::Uniform(v));
+            }
+            Stmt::Op { dst, op, args } => {
+                let ty = self.kernel.regs[*dst];
+                let tys: Vec<ScalarType> = args.iter().map(|a| self.kernel.regs[*a]).collect();
+                let vals: Vec<Val> = args.iter().map(|a| self.reg(*a)).collect();
+                let v = self.op(*op, ty, &tys, &vals);
+                self.regs.insert(*dst, v);
+            }
+            Stmt::Index { dst, ix } => {
+                let ix = self.see_through(ix);
+                let v = self.index_value(&ix);
+                self.indices.insert(*dst, ix);
+                self.regs.insert(*dst, v);
+            }
+            Stmt::Load { dst, buf, at } => {
+                let v = self.load(*buf, at);
+                self.regs.insert(*dst, v);
+            }
+            Stmt::Store { buf, at, value } => {
+                let v = self.reg(*value);
+                self.store(*buf, at, v);
+            }
+            Stmt::Loop(l) => self.emit_loop(l),
+        }
+    }
+
+    fn reg(&self, reg: Reg) -> Val {
+        self.regs[&reg].clone()
+    }
+
+    fn scalar_const(&mut self, value: Scalar) -> Value {
+        match value {
+            Scalar::F32(bits) => {
+                self.b.ins().f32const(cranelift_codegen::ir::immediates::Ieee32::with_bits(bits))
+            }
+            Scalar::F64(bits) => {
+                self.b.ins().f64const(cranelift_codegen::ir::immediates::Ieee64::with_bits(bits))
+            }
+            Scalar::I32(v) => self.b.ins().iconst(types::I32, i64::from(v)),
+            Scalar::I64(v) => self.iconst(v),
+            Scalar::Bool(v) => self.b.ins().iconst(types::I8, i64::from(v)),
+        }
+    }
+
+    fn emit_loop(&mut self, l: &Loop) {
+        let (lo, hi) = self.bounds(l);
+        let inits: Vec<Val> = l.carried.iter().map(|c| self.carried_value(c, c.init)).collect();
+        let never_empty = !l.ranged && l.extent.as_const().is_some_and(|n| n > 0);
+        let exit = self.b.create_block();
+        let results = self.params(exit, &inits);
+        if !never_empty {
+            let inside = self.b.create_block();
+            let some = self.b.ins().icmp(IntCC::SignedLessThan, lo, hi);
+            let args = flat(&inits);
+            self.b.ins().brif(some, inside, &[], exit, &args);
+            self.b.switch_to_block(inside);
+        }
+        self.nest.push(l.var);
+        self.ranged += u32::from(l.ranged);
+        let hoisted = self.hoisted(l);
+        for (stmt, hoist) in l.body.iter().zip(&hoisted) {
+            if *hoist {
+                self.stmt(stmt);
+            }
+        }
+        let vectors = l.mode == LoopMode::Vector && self.group.is_none() && !has_vector(&l.body);
+        let mut at = Segment { next: lo, carried: inits };
+        if vectors {
+            let (few, many) = (Group::new(self.kernel, l, 1), unroll(l));
+            if many > 1 {
+                at =
+                    self.vector_segment(l, &hoisted, at, hi, Group { unroll: many, ..few.clone() });
+            }
+            at = self.vector_segment(l, &hoisted, at, hi, few);
+        }
+        self.serial_segment(l, &hoisted, at, hi, exit, vectors);
+        self.nest.pop();
+        self.ranged -= u32::from(l.ranged);
+        self.b.switch_to_block(exit);
+        for (c, v) in l.carried.iter().zip(results) {
+            self.regs.insert(c.result, v);
+        }
+    }
+
+    fn bounds(&mut self, l: &Loop) -> (Value, Value) {
+        if !l.ranged {
+            return (self.iconst(0), self.dim(&l.extent));
+        }
+        let at = 16 * self.ranged.min(1) as i32;
+        let flags = MemFlagsData::trusted();
+        let lo = self.b.ins().load(types::I64, flags, self.range, at);
+        let hi = self.b.ins().load(types::I64, flags, self.range, at + 8);
+        (lo, hi)
+    }
+
+    /// Which statements of a loop's body give the same in every iteration and may
+    /// be done before it. Loads only of memory the kernel does not write.
+    fn hoisted(&self, l: &Loop) -> Vec<bool> {
+        let mut inside = BTreeSet::new();
+        divergence::defined(&l.body, &mut inside);
+        inside.extend(l.carried.iter().map(|c| c.acc));
+        let fixed_ix = |ix: &Ix, inside: &BTreeSet<Reg>| {
+            ix.terms.iter().all(|(v, _)| *v != l.var)
+                && ix.regs.iter().all(|(r, _)| !inside.contains(r))
+        };
+        l.body
+            .iter()
+            .map(|stmt| {
+                let fixed = match stmt {
+                    Stmt::Const { dst, .. } => Some(*dst),
+                    Stmt::Op { dst, args, .. } => {
+                        args.iter().all(|a| !inside.contains(a)).then_some(*dst)
+                    }
+                    Stmt::Index { dst, ix } => fixed_ix(ix, &inside).then_some(*dst),
+                    Stmt::Load { dst, buf, at } => (!self.kernel.bufs[*buf as usize].written
+                        && fixed_ix(at, &inside))
+                    .then_some(*dst),
+                    Stmt::Store { .. } | Stmt::Loop(_) => None,
+                };
+                if let Some(dst) = fixed {
+                    inside.remove(&dst);
+                }
+                fixed.is_some()
+            })
+            .collect()
+    }
+
+    /// Runs the rest of the iterations one at a time and jumps to `exit`.
+    fn serial_segment(
+        &mut self,
+        l: &Loop,
+        hoisted: &[bool],
+        from: Segment,
+        hi: Value,
+        exit: Block,
+        maybe_done: bool,
+    ) {
+        let header = self.b.create_block();
+        let i = self.b.append_block_param(header, types::I64);
+        let accs = self.params(header, &from.carried);
+        let args = flat_with(from.next, &from.carried);
+        if maybe_done {
+            let left = self.b.ins().icmp(IntCC::SignedLessThan, from.next, hi);
+            let out = flat(&from.carried);
+            self.b.ins().brif(left, header, &args, exit, &out);
+        } else {
+            self.b.ins().jump(header, &args);
+        }
+        self.b.switch_to_block(header);
+        let nexts = self.run_body(l, hoisted, i, accs);
+        let next = self.b.ins().iadd_imm_s(i, 1);
+        let more = self.b.ins().icmp(IntCC::SignedLessThan, next, hi);
+        let (again, out) = (flat_with(next, &nexts), flat(&nexts));
+        self.b.ins().brif(more, header, &again, exit, &out);
+    }
+
+    /// Runs whole groups; what is left starts at the returned segment.
+    fn vector_segment(
+        &mut self,
+        l: &Loop,
+        hoisted: &[bool],
+        from: Segment,
+        hi: Value,
+        group: Group,
+    ) -> Segment {
+        let step = i64::from(group.unroll * LANES);
+        let (setup, header, done, after) = (
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+            self.b.create_block(),
+        );
+        let next_after = self.b.append_block_param(after, types::I64);
+        let carried_after = self.params(after, &from.carried);
+        let last = self.b.ins().iadd_imm_s(hi, -step);
+        let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, from.next, last);
+        let skip = flat_with(from.next, &from.carried);
+        self.b.ins().brif(fits, setup, &[], after, &skip);
+
+        self.b.switch_to_block(setup);
+        self.group = Some(group.clone());
+        let partials: Vec<Val> = l.carried.iter().map(|c| self.identity(c)).collect();
+        let i = self.b.append_block_param(header, types::I64);
+        let accs = self.params(header, &partials);
+        let args = flat_with(from.next, &partials);
+        self.b.ins().jump(header, &args);
+
+        self.b.switch_to_block(header);
+        let nexts = self.run_body(l, hoisted, i, accs);
+        let next = self.b.ins().iadd_imm_s(i, step);
+        let more = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, next, last);
+        let again = flat_with(next, &nexts);
+        let finals = self.params(done, &nexts);
+        let out = flat(&nexts);
+        self.b.ins().brif(more, header, &again, done, &out);
+
+        self.b.switch_to_block(done);
+        let unroll = group.unroll as usize;
+        self.group = Some(Group { unroll: 1, ..group });
+        let mut totals = vec![];
+        for ((c, partial), before) in l.carried.iter().zip(finals).zip(&from.carried) {
+            totals.push(self.combine_lanes(c, partial, unroll, before.clone()));
+        }
+        self.group = None;
+        let args = flat_with(next, &totals);
+        self.b.ins().jump(after, &args);
+        self.b.switch_to_block(after);
+        Segment { next: next_after, carried: carried_after }
+    }
+
+    /// One iteration (or group of iterations); gives the next carried values.
+    fn run_body(&mut self, l: &Loop, hoisted: &[bool], i: Value, accs: Vec<Val>) -> Vec<Val> {
+        self.vars.insert(l.var, i);
+        for (c, v) in l.carried.iter().zip(accs) {
+            self.regs.insert(c.acc, v);
+        }
+        for (stmt, hoisted) in l.body.iter().zip(hoisted) {
+            if !hoisted {
+                self.stmt(stmt);
+            }
+        }
+        l.carried.iter().map(|c| self.carried_value(c, c.next)).collect()
+    }
+
+    /// The value of `reg` in the form `c` has at the loop's header.
+    fn carried_value(&mut self, c: &Carried, reg: Reg) -> Val {
+        let value = self.reg(reg);
+        let varying = self.group.as_ref().is_some_and(|g| g.varying.contains(&c.acc));
+        let ty = self.kernel.regs[c.acc];
+        if varying { self.in_lanes(ty, &value) } else { value }
+    }
+
+    /// Block parameters of the same form as `like`.
+    fn params(&mut self, block: Block, like: &[Val]) -> Vec<Val> {
+        like.iter()
+            .map(|v| {
+                let tys: Vec<Type> =
+                    v.parts().iter().map(|p| self.b.func.dfg.value_type(*p)).collect();
+                let parts: Vec<Value> =
+                    tys.into_iter().map(|t| self.b.append_block_param(block, t)).collect();
+                match v {
+                    Val::Uniform(_) => Val::Uniform(parts[0]),
+                    Val::Lanes(_) => Val::Lanes(parts),
+                }
+            })
+            .collect()
+    }
+
+    /// Lanes that change nothing when combined.
+    fn identity(&mut self, c: &Carried) -> Val {
+        let ty = self.kernel.regs[c.acc];
+        let scalar = identity(c.combine, ty);
+        let v = self.scalar_const(scalar);
+        self.in_lanes(ty, &Val::Uniform(v))
+    }
+
+    /// `before` combined with all partial results: instances in pairs, then the
+    /// lanes of what is left, in pairs too.
+    fn combine_lanes(&mut self, c: &Carried, partial: Val, unroll: usize, before: Val) -> Val {
+        let ty = self.kernel.regs[c.acc];
+        let Val::Lanes(parts) = &partial else { return partial };
+        let per = parts.len() / unroll;
+        let mut instances: Vec<Val> = parts.chunks(per).map(|p| Val::Lanes(p.to_vec())).collect();
+        while instances.len() > 1 {
+            let half = instances.len() / 2;
+            let high = instances.split_off(half);
+            instances = instances
+                .into_iter()
+                .zip(high)
+                .map(|(a, b)| self.combine(c.combine, ty, &a, &b))
+                .collect();
+        }
+        let [Val::Lanes(one)] = instances.as_slice() else { return before };
+        let lanes: Vec<Val> =
+            (0..LANES as usize).map(|lane| Val::Uniform(self.extract(ty, one, lane))).collect();
+        let a = self.combine(c.combine, ty, &lanes[0], &lanes[2]);
+        let b = self.combine(c.combine, ty, &lanes[1], &lanes[3]);
+        let all = self.combine(c.combine, ty, &a, &b);
+        self.combine(c.combine, ty, &before, &all)
+    }
+
+    fn combine(&mut self, combine: Combine, ty: ScalarType, a: &Val, b: &Val) -> Val {
+        use tfc_ir::kernel::ScalarOp;
+        let op = match combine {
+            Combine::Sum => ScalarOp::Add,
+            Combine::Prod => ScalarOp::Mul,
+            Combine::Max => ScalarOp::Max,
+            Combine::Min => ScalarOp::Min,
+            Combine::And => ScalarOp::And,
+            Combine::Or => ScalarOp::Or,
+            // The verifier keeps these out of vector loops.
+            Combine::Sequential => return b.clone(),
+        };
+        self.op(op, ty, &[ty, ty], &[a.clone(), b.clone()])
+    }
+}
+
+struct Segment {
+    next: Value,
+    carried: Vec<Val>,
+}
+
+impl Group {
+    fn new(kernel: &Kernel, l: &Loop, unroll: u32) -> Group {
+        Group { var: l.var, unroll, varying: divergence::varying(kernel, l) }
+    }
+}
+
+fn flat(vals: &[Val]) -> Vec<BlockArg> {
+    vals.iter().flat_map(|v| v.parts().to_vec()).map(BlockArg::Value).collect()
+}
+
+fn flat_with(first: Value, vals: &[Val]) -> Vec<BlockArg> {
+    [vec![BlockArg::Value(first)], flat(vals)].concat()
+}
+
+fn has_vector(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|s| match s {
+        Stmt::Loop(l) => l.mode == LoopMode::Vector || has_vector(&l.body),
+        _ => false,
+    })
+}
+
+/// How many groups a vector loop runs side by side. Short bodies need several to
+/// hide latency; long ones keep the machine busy alone and would only spill.
+fn unroll(l: &Loop) -> u32 {
+    fn weight(stmts: &[Stmt]) -> u32 {
+        stmts
+            .iter()
+            .map(|s| match s {
+                Stmt::Const { .. } => 0,
+                Stmt::Loop(l) => 1 + weight(&l.body),
+                _ => 1,
+            })
+            .sum()
+    }
+    let weight = weight(&l.body);
+    let groups = match weight {
+        0..=12 => 4,
+        13..=40 => 2,
+        _ => 1,
+    };
+    // A loop known to be short does not pay for code it never runs.
+    match l.extent.as_const() {
+        Some(n) if n < i64::from(groups * LANES) => 1,
+        _ => groups,
+    }
+}
+
+fn identity(combine: Combine, ty: ScalarType) -> Scalar {
+    use ScalarType::*;
+    match (combine, ty) {
+        (Combine::Sum, F32 | F64) => Scalar::of(ty, -0.0),
+        (Combine::Max, F32 | F64) => Scalar::of(ty, f64::NEG_INFINITY),
+        (Combine::Min, F32 | F64) => Scalar::of(ty, f64::INFINITY),
+        (Combine::Max, I32) => Scalar::I32(i32::MIN),
+        (Combine::Max, I64) => Scalar::I64(i64::MIN),
+        (Combine::Min, I32) => Scalar::I32(i32::MAX),
+        (Combine::Min, I64) => Scalar::I64(i64::MAX),
+        (Combine::And, I32) => Scalar::I32(-1),
+        (Combine::And, I64) => Scalar::I64(-1),
+        (Combine::And | Combine::Min, Bool) => Scalar::Bool(true),
+        (Combine::Prod, _) => Scalar::of(ty, 1.0),
+        _ => Scalar::of(ty, 0.0),
+    }
+}

@@ -1,0 +1,118 @@
+//! Code in memory.
+
+use crate::{CodegenError, backend, check, define_kernels, prepare, target};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::default_libcall_names;
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc};
+use tfc_ir::program::Program;
+
+/// A program ready to run. Owns the code and the data its descriptor points at.
+pub struct JitProgram {
+    /// `None` only while dropping.
+    module: Option<JITModule>,
+    kernels: Vec<KernelFn>,
+    plan: Vec<u8>,
+    consts: Aligned,
+    features: u32,
+}
+
+// SAFETY: nothing is written after construction; the code only reads its
+// arguments' memory.
+unsafe impl Send for JitProgram {}
+// SAFETY: as above.
+unsafe impl Sync for JitProgram {}
+
+/// Compiles for the machine this runs on.
+pub fn jit(program: &Program) -> Result<JitProgram, CodegenError> {
+    check(program)?;
+    let native = target::native(false)?;
+    let kernels: Vec<_> = program.kernels.iter().map(prepare).collect::<Result<_, _>>()?;
+    let builder = JITBuilder::with_isa(native.isa.clone(), default_libcall_names());
+    let mut module = JITModule::new(builder);
+    let ids = define_kernels(&mut module, native.isa.as_ref(), &kernels, &|i, _| format!("k{i}"))?;
+    module.finalize_definitions().map_err(backend)?;
+    let kernels = ids
+        .into_iter()
+        .map(|id| {
+            let code = module.get_finalized_function(id);
+            // SAFETY: the function was emitted with this signature and convention.
+            unsafe { std::mem::transmute::<*const u8, KernelFn>(code) }
+        })
+        .collect();
+    Ok(JitProgram {
+        module: Some(module),
+        kernels,
+        plan: program.plan.encode(),
+        consts: Aligned::copy(&program.consts),
+        features: native.features,
+    })
+}
+
+impl JitProgram {
+    /// Points into `self`: valid while it lives.
+    pub fn desc(&self) -> ProgramDesc {
+        ProgramDesc {
+            version: ABI_VERSION,
+            cpu_features: self.features,
+            plan: self.plan.as_ptr(),
+            plan_len: self.plan.len(),
+            kernels: self.kernels.as_ptr(),
+            kernel_count: self.kernels.len(),
+            consts: self.consts.bytes().as_ptr(),
+            consts_len: self.consts.bytes().len(),
+            baseline: std::ptr::null(),
+            baseline_features: 0,
+            reserved: 0,
+        }
+    }
+
+    /// The compiled kernels, in the order of the program's.
+    pub fn kernels(&self) -> &[KernelFn] {
+        &self.kernels
+    }
+}
+
+impl Drop for JitProgram {
+    fn drop(&mut self) {
+        if let Some(module) = self.module.take() {
+            // SAFETY: descriptors must not outlive the program, so no code of it
+            // is running or will be called.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+impl std::fmt::Debug for JitProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JitProgram").field("kernels", &self.kernels.len()).finish_non_exhaustive()
+    }
+}
+
+/// Bytes at an address that is a multiple of [`BUFFER_ALIGN`].
+struct Aligned {
+    blocks: Vec<Block>,
+    len: usize,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Block([u8; BUFFER_ALIGN]);
+
+impl Aligned {
+    fn copy(bytes: &[u8]) -> Aligned {
+        let blocks = bytes
+            .chunks(BUFFER_ALIGN)
+            .map(|chunk| {
+                let mut block = Block([0; BUFFER_ALIGN]);
+                block.0[..chunk.len()].copy_from_slice(chunk);
+                block
+            })
+            .collect();
+        Aligned { blocks, len: bytes.len() }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the blocks are contiguous plain bytes, at least `len` of them.
+        unsafe { std::slice::from_raw_parts(self.blocks.as_ptr().cast(), self.len) }
+    }
+}

@@ -1,0 +1,41 @@
+//! Generated code as text, for people and snapshots.
+
+use crate::{CodegenError, emit, prepare, target};
+use cranelift_codegen::Context;
+use cranelift_codegen::ir::UserFuncName;
+use std::fmt::Write;
+use tfc_ir::program::Program;
+
+/// The CLIF of every kernel, before Cranelift optimises it.
+pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
+    let isas = target::isas(target::Cpu::Portable, false)?;
+    let target = target::emit_target(isas[0].isa.as_ref());
+    let mut out = String::new();
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        let kernel = prepare(kernel)?;
+        let func = emit::function(&kernel, UserFuncName::user(0, i as u32), target);
+        let _ = writeln!(out, "; kernel {i}: {}\n{}", kernel.name, func.display());
+    }
+    Ok(out)
+}
+
+/// The machine code of every kernel, as the best version of a portable object
+/// has it.
+pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
+    let isas = target::isas(target::Cpu::Portable, true)?;
+    let isa = isas[0].isa.as_ref();
+    let target = target::emit_target(isa);
+    let mut out = String::new();
+    for (i, kernel) in program.kernels.iter().enumerate() {
+        let kernel = prepare(kernel)?;
+        let func = emit::function(&kernel, UserFuncName::user(0, i as u32), target);
+        let mut ctx = Context::for_function(func);
+        ctx.set_disasm(true);
+        let code = ctx
+            .compile(isa, &mut Default::default())
+            .map_err(|e| CodegenError::Backend(format!("{:?}", e.inner)))?;
+        let text = code.vcode.clone().unwrap_or_default();
+        let _ = writeln!(out, "; kernel {i}: {}\n{text}", kernel.name);
+    }
+    Ok(out)
+}
