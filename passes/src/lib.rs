@@ -1,4 +1,1 @@
-//! From graphs to better graphs, and from graphs to programs.
-#![forbid(unsafe_code)]
 
-pub mod egraph;

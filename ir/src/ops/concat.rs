@@ -75,13 +75,14 @@ pub const DEF: OpDef = OpDef {
         let mut value = None;
         for (i, start, end) in parts.iter().rev() {
             let mut from = at.to_vec();
-            if parts.len() > 1 {
+            from[axis] = if parts.len() == 1 {
+                at[axis].clone()
+            } else {
                 let local = k.index(&pull::minus(&at[axis], start));
                 let size = end.clone() - start.clone();
                 let local = pull::clamp(k, local, &size);
-                from[axis] = k.dynamic(local);
-                pull::anchor(k, &mut from, [&size]);
-            }
+                k.dynamic(local)
+            };
             let element = k.operand(*i, &from);
             value = Some(match value {
                 None => element,

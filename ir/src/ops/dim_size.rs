@@ -3,7 +3,6 @@
 use super::util::*;
 use crate::attr::AttrKind;
 use crate::eval::Array;
-use crate::kernel::{Ix, ScalarType};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Attr, DType, OpDef, TensorType};
@@ -47,9 +46,9 @@ pub const DEF: OpDef = OpDef {
     rules: &[],
     lower: Lower::Index(|k, _| {
         let size = k.attrs().shape("size").first().cloned().unwrap_or(0i64.into());
-        let value = k.index(&Ix { offset: size, terms: vec![], regs: vec![] });
-        let to = ScalarType::of(k.result_type().dtype);
-        k.convert(value, to)
+        let value = k.index(&super::pull::ix(&size));
+        let dtype = k.result_type().dtype;
+        super::pull::element(k, value, dtype)
     }),
     eval: Eval::Pure(|cx| {
         let size = cx.attrs.shape("size").first().and_then(|d| d.eval(cx.dims));

@@ -37,8 +37,7 @@ pub const DEF: OpDef = OpDef {
         let width = k.index(&pull::ix(&image[3]));
         let row = k.op(ScalarOp::Div, &[index, width]);
         let column = k.op(ScalarOp::Rem, &[index, width]);
-        let mut from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
-        pull::anchor(k, &mut from, &image[2..]);
+        let from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
         k.operand(0, &from)
     }),
     eval: Eval::Pure(|cx| {

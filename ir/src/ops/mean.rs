@@ -5,7 +5,7 @@ use crate::eval::{Array, Data};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
-use crate::{Attr, Attrs, DType, Dim, Op, OpDef};
+use crate::{Attr, Attrs, Dim, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "mean",
@@ -59,8 +59,4 @@ fn divided(e: &dyn Emit, x: V, count: &Dim) -> V {
         }
     };
     e.cast(e.div(e.cast(x, wide), size), ty.dtype)
-}
-
-fn widened(dtype: DType) -> DType {
-    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }

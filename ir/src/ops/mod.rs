@@ -2,6 +2,7 @@
 //! `testdata/ops/<op>.graph`.
 
 mod conv;
+pub mod philox;
 mod pull;
 mod sizes;
 mod state;
@@ -108,6 +109,11 @@ ops! {
     cumprod: CumProd,
     // Sizes
     dim_size: DimSize,
+    // Random numbers
+    random_bits: RandomBits,
+    random_uniform: RandomUniform,
+    random_normal: RandomNormal,
+    random_bernoulli: RandomBernoulli,
     // Movement
     broadcast: Broadcast,
     reshape: Reshape,

@@ -255,6 +255,11 @@ pub fn infer_reduce(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
     Ok(vec![TensorType::new(x.dtype, reduced_shape(&x.shape, &axes, cx.attrs.bool("keep")))])
 }
 
+/// The type in which to compute what a narrow float type cannot hold.
+pub fn widened(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
 /// Undoes the shape change of a reduction by repetition.
 pub fn unreduced(e: &dyn Emit, x: V, shape: &[Dim], axes: &[i64], keep: bool) -> V {
     if keep {
@@ -273,7 +278,7 @@ pub fn vjp_extreme(e: &dyn Emit, n: &VjpArgs<'_>, _: usize) -> Option<V> {
     let (axes, keep) = (n.attrs.ints("axes"), n.attrs.bool("keep"));
     let wins = e.binary(Op::Eq, x, unreduced(e, n.out, &ty.shape, axes, keep));
     // Narrow floats cannot count far.
-    let wide = if ty.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let wide = widened(ty.dtype);
     let count = e.emit(Op::Sum, &[e.cast(wins, wide)], n.attrs.clone());
     let share = e.cast(e.div(e.cast(n.ct, wide), count), ty.dtype);
     let share = unreduced(e, share, &ty.shape, axes, keep);
