@@ -68,6 +68,11 @@ pub trait Pull {
     fn operand_count(&self) -> usize;
     fn result_type(&self) -> TensorType;
     fn attrs(&self) -> &Attrs;
+    /// Whether an axis of this size surely has an element. The lowering pass may
+    /// know more, from declared ranges.
+    fn never_empty(&self, size: &Dim) -> bool {
+        (size.clone() - Dim::constant(1)).is_never_negative()
+    }
     /// The result has the operands' type, but: comparisons give bool, `Select`
     /// the type of its second argument. `Convert` and `Bitcast` go through
     /// [`Pull::convert`] and [`Pull::bitcast`].

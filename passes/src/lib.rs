@@ -1,1 +1,4 @@
+//! From graphs to better graphs, and from graphs to programs.
+#![forbid(unsafe_code)]
 
+pub mod egraph;

@@ -9,7 +9,9 @@
 //!   or an inner loop.
 //! - Addresses are [`Ix`]: affine in the loop variables with sizes that may be
 //!   run-time dims, plus registers. Indices count elements, are `i64`, and are
-//!   in bounds for every iteration.
+//!   in bounds for every iteration. One exception: element 0 of an empty buffer
+//!   may be loaded (its value is never used), so even an empty buffer has a
+//!   readable address.
 //! - A loop marked [`LoopMode::Vector`] may run its iterations in any grouping:
 //!   they are independent but for its carried reductions.
 //! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);

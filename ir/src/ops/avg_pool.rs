@@ -29,16 +29,10 @@ pub const DEF: OpDef = OpDef {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);
         let sum = k.reduce(Combine::Sum, &window.extents(), &mut |k, tap| {
-            let (h, in_h) = window.tap(k, 0, &at[2], &tap[0], &x.shape[2]);
-            let (w, in_w) = window.tap(k, 1, &at[3], &tap[1], &x.shape[3]);
-            let element = k.operand(0, &[at[0].clone(), at[1].clone(), h, w]);
-            let inside = match (in_h, in_w) {
-                (a, Some(b)) => Some(pull::and(k, a, b)),
-                (a, None) => a,
-            };
+            let (element, inside) = window.tap(k, at, tap);
             pull::guard(k, inside, element, 0.0)
         });
-        let count = count(k, &window, [&at[2], &at[3]], &x.shape, x.dtype);
+        let count = count(k, &window, at, &x.shape, x.dtype);
         let mean = k.op(ScalarOp::Div, &[sum, count]);
         pull::narrow(k, mean, x.dtype)
     }),
@@ -55,16 +49,16 @@ pub const DEF: OpDef = OpDef {
     }),
 };
 
-/// How many elements of the image the window at `(y, x)` sees.
+/// How many elements of the image the window `at` sees.
 pub fn count(
     k: &mut dyn Pull,
     window: &Window,
-    at: [&Ix; 2],
+    at: &[Ix],
     image: &[Dim],
     dtype: DType,
 ) -> Reg {
-    let rows = window.overlap(k, 0, at[0], &image[2]);
-    let columns = window.overlap(k, 1, at[1], &image[3]);
+    let rows = window.overlap(k, 0, &at[2], &image[2]);
+    let columns = window.overlap(k, 1, &at[3], &image[3]);
     let count = k.op(ScalarOp::Mul, &[rows, columns]);
     k.convert(count, ScalarType::of(dtype))
 }

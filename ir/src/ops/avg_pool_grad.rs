@@ -35,12 +35,9 @@ pub const DEF: OpDef = OpDef {
         let (out, image) = (k.operand_type(0).shape, k.result_type());
         let extents = [0, 1].map(|a| Dim::constant(window.cover(a)));
         let sum = k.reduce(Combine::Sum, &extents, &mut |k, t| {
-            let (y, some_y) = window.covering(k, 0, &at[2], &t[0], &out[2]);
-            let (x, some_x) = window.covering(k, 1, &at[3], &t[1], &out[3]);
-            let some = k.op(ScalarOp::And, &[some_y, some_x]);
-            let (y, x) = (k.dynamic(y), k.dynamic(x));
-            let count = count(k, &window, [&y, &x], &image.shape, image.dtype);
-            let ct = k.operand(0, &[at[0].clone(), at[1].clone(), y, x]);
+            let (from, some) = window.covering(k, at, t, &out);
+            let count = count(k, &window, &from, &image.shape, image.dtype);
+            let ct = k.operand(0, &from);
             let share = k.op(ScalarOp::Div, &[ct, count]);
             pull::guard(k, Some(some), share, 0.0)
         });

@@ -75,14 +75,13 @@ pub const DEF: OpDef = OpDef {
         let mut value = None;
         for (i, start, end) in parts.iter().rev() {
             let mut from = at.to_vec();
-            from[axis] = if parts.len() == 1 {
-                at[axis].clone()
-            } else {
+            if parts.len() > 1 {
                 let local = k.index(&pull::minus(&at[axis], start));
                 let size = end.clone() - start.clone();
                 let local = pull::clamp(k, local, &size);
-                k.dynamic(local)
-            };
+                from[axis] = k.dynamic(local);
+                pull::anchor(k, &mut from, [&size]);
+            }
             let element = k.operand(*i, &from);
             value = Some(match value {
                 None => element,

@@ -52,7 +52,7 @@ pub const DEF: OpDef = OpDef {
         let (x, update) = (k.operand_type(0).shape, k.operand_type(1).shape);
         let old = k.operand(0, at);
         let mut inside = None;
-        let mut from = vec![];
+        let (mut from, mut guarded) = (vec![], vec![]);
         for i in 0..at.len() {
             if x[i] == update[i] {
                 from.push(at[i].clone());
@@ -65,7 +65,9 @@ pub const DEF: OpDef = OpDef {
             inside = Some(pull::and(k, inside, here));
             let local = pull::clamp(k, local, &update[i]);
             from.push(k.dynamic(local));
+            guarded.push(&update[i]);
         }
+        pull::anchor(k, &mut from, guarded);
         let new = k.operand(1, &from);
         match inside {
             Some(inside) => k.op(ScalarOp::Select, &[inside, new, old]),

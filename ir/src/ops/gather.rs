@@ -71,8 +71,9 @@ pub const DEF: OpDef = OpDef {
         let mut from = at[..axis].to_vec();
         from.push(k.dynamic(id));
         from.extend_from_slice(&at[axis + ids_rank..]);
+        pull::anchor(k, &mut from, [&size]);
         let element = k.operand(0, &from);
-        if (size.clone() - Dim::constant(1)).is_never_negative() {
+        if k.never_empty(&size) {
             return element;
         }
         let (zero, end) = (pull::int(k, 0), k.index(&pull::ix(&size)));

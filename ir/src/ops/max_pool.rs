@@ -32,13 +32,7 @@ pub const DEF: OpDef = OpDef {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);
         k.reduce(Combine::Max, &window.extents(), &mut |k, tap| {
-            let (h, in_h) = window.tap(k, 0, &at[2], &tap[0], &x.shape[2]);
-            let (w, in_w) = window.tap(k, 1, &at[3], &tap[1], &x.shape[3]);
-            let element = k.operand(0, &[at[0].clone(), at[1].clone(), h, w]);
-            let inside = match (in_h, in_w) {
-                (a, Some(b)) => Some(pull::and(k, a, b)),
-                (a, None) => a,
-            };
+            let (element, inside) = window.tap(k, at, tap);
             pull::guard(k, inside, element, lowest(x.dtype))
         })
     }),

@@ -39,14 +39,11 @@ pub const DEF: OpDef = OpDef {
         let extents = [0, 1].map(|a| Dim::constant(window.cover(a)));
         let this = k.index(&at[2].scale(&image.shape[3]).plus(&at[3]));
         let sum = k.reduce(Combine::Sum, &extents, &mut |k, t| {
-            let (y, some_y) = window.covering(k, 0, &at[2], &t[0], &out[2]);
-            let (x, some_x) = window.covering(k, 1, &at[3], &t[1], &out[3]);
-            let from = [at[0].clone(), at[1].clone(), k.dynamic(y), k.dynamic(x)];
+            let (from, some) = window.covering(k, at, t, &out);
             let winner = k.operand(1, &from);
             let winner = pull::to_index(k, winner);
             let won = k.op(ScalarOp::Eq, &[winner, this]);
-            let won = k.op(ScalarOp::And, &[won, some_y]);
-            let won = k.op(ScalarOp::And, &[won, some_x]);
+            let won = k.op(ScalarOp::And, &[won, some]);
             let ct = k.operand(0, &from);
             pull::guard(k, Some(won), ct, 0.0)
         });

@@ -33,16 +33,14 @@ pub const DEF: OpDef = OpDef {
         let max = k.operand(1, at);
         let none = pull::int(k, i32::MAX as i64);
         let index = k.reduce(Combine::Min, &window.extents(), &mut |k, tap| {
-            let (h, in_h) = window.tap(k, 0, &at[2], &tap[0], &x.shape[2]);
-            let (w, in_w) = window.tap(k, 1, &at[3], &tap[1], &x.shape[3]);
-            let element = k.operand(0, &[at[0].clone(), at[1].clone(), h, w]);
+            let (element, inside) = window.tap(k, at, tap);
             let mut here = k.op(ScalarOp::Eq, &[element, max]);
             if x.dtype.is_float() {
                 // A NaN won if there is one.
                 let nan = k.op(ScalarOp::Ne, &[element, element]);
                 here = k.op(ScalarOp::Or, &[here, nan]);
             }
-            for inside in [in_h, in_w].into_iter().flatten() {
+            if let Some(inside) = inside {
                 here = k.op(ScalarOp::And, &[here, inside]);
             }
             let row = window.position(0, &at[2], &tap[0]);

@@ -37,7 +37,8 @@ pub const DEF: OpDef = OpDef {
         let width = k.index(&pull::ix(&image[3]));
         let row = k.op(ScalarOp::Div, &[index, width]);
         let column = k.op(ScalarOp::Rem, &[index, width]);
-        let from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
+        let mut from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
+        pull::anchor(k, &mut from, &image[2..]);
         k.operand(0, &from)
     }),
     eval: Eval::Pure(|cx| {

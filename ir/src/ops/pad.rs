@@ -110,7 +110,7 @@ pub const DEF: OpDef = OpDef {
         let interior = interior(k.attrs(), at.len());
         let value = k.attrs().float("value");
         let mut inside: Option<Reg> = None;
-        let mut from = vec![];
+        let (mut from, mut guarded) = (vec![], vec![]);
         for i in 0..at.len() {
             let shifted = pull::minus(&at[i], &low[i]);
             let cut = |d: &Dim| (Dim::constant(0) - d.clone()).is_never_negative();
@@ -134,7 +134,9 @@ pub const DEF: OpDef = OpDef {
             inside = Some(pull::and(k, inside, real));
             let p = pull::clamp(k, p, &x.shape[i]);
             from.push(k.dynamic(p));
+            guarded.push(&x.shape[i]);
         }
+        pull::anchor(k, &mut from, guarded);
         let element = k.operand(0, &from);
         pull::guard(k, inside, element, value_of(x.dtype, value))
     }),

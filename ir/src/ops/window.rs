@@ -124,24 +124,28 @@ impl Window {
         self.size.map(Dim::constant)
     }
 
-    /// As [`Window::at`], in a kernel: an index that is always in bounds, and
-    /// whether it is meant, where that is not certain.
-    pub fn tap(
-        &self,
-        k: &mut dyn Pull,
-        axis: usize,
-        y: &Ix,
-        i: &Ix,
-        image: &Dim,
-    ) -> (Ix, Option<Reg>) {
-        let p = self.position(axis, y, i);
-        if self.pad[axis] == [0, 0] {
-            return (p, None);
+    /// What window `at` of operand 0, an image, sees at `tap`, and whether that
+    /// is not padding, where it is not certain.
+    pub fn tap(&self, k: &mut dyn Pull, at: &[Ix], tap: &[Ix]) -> (Reg, Option<Reg>) {
+        let image = k.operand_type(0).shape;
+        let mut inside = None;
+        let mut from = at[..2].to_vec();
+        let mut guarded = vec![];
+        for axis in 0..2 {
+            let p = self.position(axis, &at[2 + axis], &tap[axis]);
+            if self.pad[axis] == [0, 0] {
+                from.push(p);
+                continue;
+            }
+            let p = k.index(&p);
+            let real = pull::inside(k, p, &image[2 + axis]);
+            inside = Some(pull::and(k, inside, real));
+            let p = pull::clamp(k, p, &image[2 + axis]);
+            from.push(k.dynamic(p));
+            guarded.push(&image[2 + axis]);
         }
-        let p = k.index(&p);
-        let real = pull::inside(k, p, image);
-        let p = pull::clamp(k, p, image);
-        (k.dynamic(p), Some(real))
+        pull::anchor(k, &mut from, guarded);
+        (k.operand(0, &from), inside)
     }
 
     /// Row or column of tap `i` of window `y`, possibly in the padding.
@@ -157,10 +161,25 @@ impl Window {
         (self.size[axis] + self.stride[axis] - 1) / self.stride[axis]
     }
 
-    /// The `t`-th window (counted from the last) that contains row or column
-    /// `p` of the image: an index that is always in bounds, and whether there is
-    /// such a window.
+    /// The `t`-th window (counted from the last) that contains pixel `at` of the
+    /// image, as an index into the results of `windows` that is always in bounds,
+    /// and whether there is such a window.
     pub fn covering(
+        &self,
+        k: &mut dyn Pull,
+        at: &[Ix],
+        t: &[Ix],
+        windows: &[Dim],
+    ) -> (Vec<Ix>, Reg) {
+        let (y, some_y) = self.covering_axis(k, 0, &at[2], &t[0], &windows[2]);
+        let (x, some_x) = self.covering_axis(k, 1, &at[3], &t[1], &windows[3]);
+        let some = k.op(ScalarOp::And, &[some_y, some_x]);
+        let mut from = vec![at[0].clone(), at[1].clone(), k.dynamic(y), k.dynamic(x)];
+        pull::anchor(k, &mut from, &windows[2..]);
+        (from, some)
+    }
+
+    fn covering_axis(
         &self,
         k: &mut dyn Pull,
         axis: usize,

@@ -1,0 +1,127 @@
+//! What a program costs: the time of its kernels after fusion, in nanoseconds.
+//!
+//! A kernel is a value that has to be in memory together with everything that
+//! can be computed on the way to it; it costs a launch plus the larger of its
+//! arithmetic and its traffic. This follows the fuser closely enough to compare
+//! two programs, not to predict a run. Sizes that are only known when the
+//! program runs are taken as [`CostModel::unknown_dim`].
+//!
+//! The constants were measured; see `docs/optimizer.md`.
+
+use tfc_ir::lower::{Contraction, Lower, Reduction};
+use tfc_ir::{Attrs, Dim, Op, TensorType};
+
+#[derive(Clone, Copy, Debug)]
+pub struct CostModel {
+    /// Starting a kernel, ns.
+    pub launch: f64,
+    /// Bytes a kernel moves per ns.
+    pub bytes: f64,
+    /// Simple elementwise operations per ns.
+    pub scalar: f64,
+    /// Multiply-adds count as two; per ns.
+    pub contraction: f64,
+    pub unknown_dim: i64,
+}
+
+impl Default for CostModel {
+    fn default() -> CostModel {
+        CostModel { launch: 400.0, bytes: 10.0, scalar: 6.0, contraction: 80.0, unknown_dim: 64 }
+    }
+}
+
+/// How an op takes part in fusion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Role {
+    /// In memory already.
+    Leaf,
+    /// Part of the code.
+    Literal,
+    /// The same bytes under another shape.
+    View,
+    Map,
+    Index,
+    /// Reads fused operands, leaves a value in memory.
+    Reduce,
+    /// Operands and result are in memory; a following map may be its epilogue.
+    Contract,
+}
+
+pub fn role(op: Op) -> Role {
+    match op.def().lower {
+        Lower::Map(_) => Role::Map,
+        Lower::Index(_) => Role::Index,
+        Lower::Reshape => Role::View,
+        Lower::Constant => Role::Literal,
+        Lower::Contract(_) => Role::Contract,
+        Lower::Reduce(_) | Lower::Scan(_) | Lower::Expand(_) => Role::Reduce,
+        Lower::Effect | Lower::Region | Lower::Never => Role::Leaf,
+    }
+}
+
+impl CostModel {
+    pub fn elements(&self, ty: &TensorType) -> f64 {
+        ty.shape.iter().map(|d| self.size(d) as f64).product()
+    }
+
+    pub fn size(&self, dim: &Dim) -> i64 {
+        dim.eval(&|_| Some(self.unknown_dim)).unwrap_or(self.unknown_dim).max(0)
+    }
+
+    pub fn bytes_of(&self, ty: &TensorType) -> f64 {
+        self.elements(ty) * ty.dtype.size() as f64
+    }
+
+    /// Simple operations per element (of the result; of the operand, for
+    /// reductions), or all the arithmetic of a contraction.
+    pub fn work(&self, op: Op, attrs: &Attrs, args: &[&TensorType], out: &TensorType) -> f64 {
+        match op.def().lower {
+            Lower::Contract(kind) => self.contraction_work(kind, attrs, args, out),
+            Lower::Map(_) => map_work(op),
+            Lower::Index(_) => 0.5,
+            Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin) => 2.0,
+            Lower::Reduce(_) | Lower::Scan(_) => 1.0,
+            Lower::Expand(_) => 12.0,
+            _ => 0.0,
+        }
+    }
+
+    fn contraction_work(
+        &self,
+        kind: Contraction,
+        attrs: &Attrs,
+        args: &[&TensorType],
+        out: &TensorType,
+    ) -> f64 {
+        let dim = |ty: &TensorType, from_end: usize| {
+            let at = ty.rank().checked_sub(from_end);
+            at.and_then(|i| ty.shape.get(i)).map_or(1.0, |d| self.size(d) as f64)
+        };
+        match (kind, args) {
+            (Contraction::MatMul, [a, ..]) => {
+                let inner = dim(a, if attrs.bool("trans_a") { 2 } else { 1 });
+                2.0 * self.elements(out) * inner
+            }
+            (Contraction::ScatterAdd, [_, _, updates, ..]) => 4.0 * self.elements(updates),
+            // Every element of the image-like operand meets the filter once per
+            // output channel; the two four-axis operands bound the work.
+            (_, [a, b, ..]) => {
+                let largest = self.elements(a).max(self.elements(b)).max(self.elements(out));
+                let filter = self.elements(a).min(self.elements(b)).min(self.elements(out));
+                2.0 * largest * filter.sqrt().max(1.0)
+            }
+            _ => self.elements(out),
+        }
+    }
+}
+
+/// Simple operations one element takes.
+fn map_work(op: Op) -> f64 {
+    match op {
+        Op::Exp | Op::Expm1 | Op::Log | Op::Log1p | Op::Sigmoid => 10.0,
+        Op::Tanh | Op::Erf | Op::Sin | Op::Cos => 14.0,
+        Op::Pow => 24.0,
+        Op::Div | Op::Sqrt | Op::Rsqrt | Op::Rem => 3.0,
+        _ => 1.0,
+    }
+}

@@ -1,0 +1,207 @@
+//! Where every emitted node came from: the source line and the rules between.
+//!
+//! Every equality the e-graph learnt is an event between two nodes, made by a
+//! rule; nodes with equal operands are equal without one. The shortest way from
+//! an emitted node to one of the source program, over these, is its
+//! explanation. A node no rule made equal to a source node stands inside the
+//! right-hand side of one: it is explained by that rule and where it applied.
+//! Operands are explained at their own nodes.
+
+use super::analysis::RuleId;
+use super::extract::Solution;
+use super::lang::Node as ENode;
+use super::region::Seeded;
+use super::rules;
+use egg::{Id, Language};
+use std::collections::{BTreeMap, VecDeque};
+use tfc_ir::diag::{SourceMap, Span};
+use tfc_ir::{Func, NodeId};
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    pub func: String,
+    /// Op and type, as in `mul: f32[B, 10]`.
+    pub node: String,
+    /// Op of the source node it goes back to.
+    pub from: String,
+    pub span: Span,
+    /// Rules in the order they were applied.
+    pub steps: Vec<&'static str>,
+}
+
+pub struct Explainer<'a> {
+    s: &'a Seeded,
+    func: &'a Func,
+    edges: BTreeMap<Id, Vec<(Id, RuleId)>>,
+    /// Numbers of the nodes that are equal because their operands are.
+    twins: BTreeMap<ENode, Vec<Id>>,
+}
+
+/// Rules between a source node and an emitted one are few; this bounds a walk
+/// over right-hand sides inside right-hand sides.
+const LONGEST: usize = 64;
+
+impl<'a> Explainer<'a> {
+    pub fn new(s: &'a Seeded, func: &'a Func) -> Explainer<'a> {
+        let mut edges: BTreeMap<Id, Vec<(Id, RuleId)>> = BTreeMap::new();
+        for e in &s.g.analysis.events {
+            edges.entry(e.from).or_default().push((e.to, e.rule));
+            edges.entry(e.to).or_default().push((e.from, e.rule));
+        }
+        let mut twins: BTreeMap<ENode, Vec<Id>> = BTreeMap::new();
+        for (i, node) in s.g.nodes().iter().enumerate() {
+            let node = node.clone().map_children(|a| s.g.find(a));
+            twins.entry(node).or_default().push(Id::from(i));
+        }
+        Explainer { s, func, edges, twins }
+    }
+
+    /// The source node an e-node goes back to, following who made it.
+    pub fn origin(&self, mut id: Id) -> Option<NodeId> {
+        for _ in 0..LONGEST {
+            if let Some(at) = self.s.source.get(&id) {
+                return Some(*at);
+            }
+            let (rule, at) = *self.s.g.analysis.made_by.get(usize::from(id))?;
+            if rule == RuleId::SOURCE || at == id {
+                return None;
+            }
+            id = at;
+        }
+        None
+    }
+
+    /// Source node and rules that lead from it to `id`.
+    fn chain(&self, id: Id) -> (Option<NodeId>, Vec<&'static str>) {
+        let mut steps: Vec<&'static str> = vec![];
+        let mut id = id;
+        for _ in 0..LONGEST {
+            let (end, way) = self.nearest(id);
+            steps.extend(way.into_iter().map(rules::name));
+            if let Some(at) = self.s.source.get(&end) {
+                steps.reverse();
+                return (Some(*at), steps);
+            }
+            let (rule, at) = self.s.g.analysis.made_by[usize::from(end)];
+            if rule == RuleId::SOURCE || at == end {
+                break;
+            }
+            steps.push(rules::name(rule));
+            id = at;
+        }
+        steps.reverse();
+        (self.origin(id), steps)
+    }
+
+    /// The nearest source node equal to `id`, or `id` itself; and the rules on
+    /// the way there.
+    fn nearest(&self, id: Id) -> (Id, Vec<RuleId>) {
+        let mut from: BTreeMap<Id, Option<(Id, Option<RuleId>)>> = BTreeMap::from([(id, None)]);
+        let mut queue = VecDeque::from([id]);
+        while let Some(at) = queue.pop_front() {
+            if self.s.source.contains_key(&at) {
+                let mut way = vec![];
+                let mut here = at;
+                while let Some(Some((back, rule))) = from.get(&here) {
+                    way.extend(*rule);
+                    here = *back;
+                }
+                way.reverse();
+                return (at, way);
+            }
+            let node = self.s.g.nodes()[usize::from(at)].clone();
+            let node = node.map_children(|a| self.s.g.find(a));
+            for &twin in self.twins.get(&node).into_iter().flatten() {
+                if !from.contains_key(&twin) {
+                    from.insert(twin, Some((at, None)));
+                    queue.push_front(twin);
+                }
+            }
+            for &(next, rule) in self.edges.get(&at).into_iter().flatten() {
+                if !from.contains_key(&next) {
+                    from.insert(next, Some((at, Some(rule))));
+                    queue.push_back(next);
+                }
+            }
+        }
+        (id, vec![])
+    }
+}
+
+/// Explains every node of a solution that is not a literal.
+pub fn region(e: &Explainer<'_>, solution: &Solution, out: &mut Vec<Explanation>) {
+    let g = &e.s.g;
+    for (class, (node, id)) in &solution.nodes {
+        let ENode::Op { op, .. } = node else { continue };
+        if g[*class].data.splat.is_some() {
+            continue;
+        }
+        let (at, steps) = e.chain(*id);
+        let source = at.map(|n| &e.func.nodes[n]);
+        let from = match source {
+            Some(n) if n.op == tfc_ir::Op::Vjp => {
+                format!("vjp.{}.{}", n.attrs.str("of"), n.attrs.int("wrt"))
+            }
+            Some(n) => n.op.name().to_string(),
+            None => "?".to_string(),
+        };
+        out.push(Explanation {
+            func: e.func.name.clone(),
+            node: format!("{}: {}", op.name(), g[*class].data.ty),
+            from,
+            span: source.map_or(Span::NONE, |n| n.span),
+            steps,
+        });
+    }
+}
+
+/// One line per node that differs from the source, or all with `all`.
+pub fn text(list: &[Explanation], sources: &SourceMap, all: bool) -> String {
+    let mut out = String::new();
+    for e in list.iter().filter(|e| all || !e.steps.is_empty()) {
+        let place = place(e.span, sources).map_or(String::new(), |p| format!(" at {p}"));
+        let steps = match e.steps.is_empty() {
+            true => "as written".to_string(),
+            false => e.steps.join(" > "),
+        };
+        out.push_str(&format!("{}: {} <- {}{place}: {steps}\n", e.func, e.node, e.from));
+    }
+    out
+}
+
+/// The same as JSON, one object a line.
+pub fn json(list: &[Explanation], sources: &SourceMap) -> String {
+    let quote = |s: &str| {
+        let mut out = String::from("\"");
+        for c in s.chars() {
+            match c {
+                '"' | '\\' => out.extend(['\\', c]),
+                c if (c as u32) < 0x20 => out.push_str(&format!("\\u{:04x}", c as u32)),
+                c => out.push(c),
+            }
+        }
+        out + "\""
+    };
+    let mut out = String::new();
+    for e in list {
+        let steps: Vec<String> = e.steps.iter().map(|s| quote(s)).collect();
+        let at = place(e.span, sources).map_or("null".to_string(), |p| quote(&p));
+        out.push_str(&format!(
+            "{{\"entry\":{},\"node\":{},\"from\":{},\"at\":{at},\"rules\":[{}]}}\n",
+            quote(&e.func),
+            quote(&e.node),
+            quote(&e.from),
+            steps.join(",")
+        ));
+    }
+    out
+}
+
+/// `file:line:column`.
+fn place(span: Span, sources: &SourceMap) -> Option<String> {
+    let file = sources.files.get(span.file as usize)?;
+    let before = file.text.get(..span.lo as usize)?;
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+    Some(format!("{}:{line}:{column}", file.name))
+}

@@ -1,0 +1,234 @@
+//! Applying rules until nothing new comes out, or a count says stop.
+//!
+//! Each round searches every rule, then applies what was found, in a fixed
+//! order. Only classes that changed since the last round, and those above them
+//! as far as a pattern can see, are searched again, so a scalar that travels
+//! down a deep network one layer a round costs what it touches. No clock takes
+//! part in any decision: times are only reported.
+
+use super::analysis::{Event, Graph, RuleId};
+use super::rules::{self, FloatMode, Found};
+use egg::{Id, Language};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub nodes: usize,
+    pub rounds: usize,
+    /// Instances of one rule in one round before it is banned for a while.
+    pub matches: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Stop {
+    /// No rule adds anything.
+    Saturated,
+    NodeLimit,
+    RoundLimit,
+}
+
+impl Stop {
+    pub fn describe(self) -> &'static str {
+        match self {
+            Stop::Saturated => "saturated",
+            Stop::NodeLimit => "node limit",
+            Stop::RoundLimit => "round limit",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RuleStats {
+    /// Instances found.
+    pub found: usize,
+    /// Instances that told the e-graph something new.
+    pub applied: usize,
+    pub time: Duration,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    pub rules: BTreeMap<RuleId, RuleStats>,
+    pub rounds: usize,
+    pub stops: BTreeMap<Stop, usize>,
+    pub nodes: usize,
+    pub classes: usize,
+    pub time: Duration,
+}
+
+impl Stats {
+    pub fn absorb(&mut self, other: &Stats) {
+        for (rule, s) in &other.rules {
+            let mine = self.rules.entry(*rule).or_default();
+            mine.found += s.found;
+            mine.applied += s.applied;
+            mine.time += s.time;
+        }
+        for (stop, n) in &other.stops {
+            *self.stops.entry(*stop).or_default() += n;
+        }
+        self.rounds += other.rounds;
+        self.nodes += other.nodes;
+        self.classes += other.classes;
+        self.time += other.time;
+    }
+}
+
+/// A rule that found too much sits out, longer each time.
+#[derive(Clone, Copy, Default)]
+struct Ban {
+    times: u32,
+    until: usize,
+}
+
+pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits) -> Stats {
+    let start = Instant::now();
+    let mut stats = Stats::default();
+    let mut bans = vec![Ban::default(); rules.len()];
+    g.rebuild();
+    // Everything is new to every rule at first.
+    g.analysis.dirty.clear();
+    let mut levels = vec![g.classes().map(|c| c.id).collect::<BTreeSet<Id>>()];
+    let mut stop = Stop::RoundLimit;
+    for round in 0..limits.rounds {
+        stats.rounds += 1;
+        let mut found: Vec<Found> = vec![];
+        let mut banned = false;
+        for (at, &rule) in rules.iter().enumerate() {
+            let clock = Instant::now();
+            if bans[at].until > round {
+                banned = true;
+                continue;
+            }
+            let before = found.len();
+            let limit = limits.matches.saturating_mul(1 << bans[at].times.min(16));
+            search(g, rule, &levels, limit, &mut found);
+            let entry = stats.rules.entry(rule).or_default();
+            if found.len() - before >= limit {
+                found.truncate(before);
+                bans[at].times += 1;
+                bans[at].until = round + 1 + 3 * bans[at].times as usize;
+                banned = true;
+            }
+            entry.found += found.len() - before;
+            entry.time += clock.elapsed();
+        }
+        let changed = apply(g, &found, mode, limits, &mut stats);
+        let clock = Instant::now();
+        g.rebuild();
+        stats.time += clock.elapsed();
+        if g.analysis.conflict.is_some() {
+            break;
+        }
+        if g.nodes().len() >= limits.nodes {
+            stop = Stop::NodeLimit;
+            break;
+        }
+        if !changed && !banned {
+            stop = Stop::Saturated;
+            break;
+        }
+        // A ban may have hidden instances anywhere: look everywhere again.
+        levels = if banned { vec![g.classes().map(|c| c.id).collect()] } else { upward(g) };
+        g.analysis.dirty.clear();
+    }
+    *stats.stops.entry(stop).or_default() += 1;
+    stats.nodes = g.total_number_of_nodes();
+    stats.classes = g.number_of_classes();
+    stats.time = start.elapsed();
+    stats
+}
+
+/// Deepest pattern a rule may have, in ops.
+const DEEPEST: usize = 5;
+
+/// The changed classes, then those one step above, and so on: cumulative.
+fn upward(g: &Graph) -> Vec<BTreeSet<Id>> {
+    let mut level: BTreeSet<Id> = g.analysis.dirty.iter().map(|id| g.find(*id)).collect();
+    let mut out = vec![level.clone()];
+    let mut edge: Vec<Id> = level.iter().copied().collect();
+    for _ in 0..DEEPEST {
+        let mut next = vec![];
+        for id in edge {
+            for parent in g[id].parents() {
+                let parent = g.find(parent);
+                if level.insert(parent) {
+                    next.push(parent);
+                }
+            }
+        }
+        out.push(level.clone());
+        edge = next;
+    }
+    out
+}
+
+fn search(g: &Graph, rule: RuleId, levels: &[BTreeSet<Id>], limit: usize, found: &mut Vec<Found>) {
+    let compiled = &rules::table()[rule.0 as usize];
+    let level = &levels[compiled.depth.min(levels.len() - 1)];
+    let end = found.len().saturating_add(limit);
+    let mut classes = BTreeSet::new();
+    for kind in &compiled.roots {
+        if let Some(ids) = g.classes_for_op(kind) {
+            classes.extend(ids.map(|id| g.find(id)).filter(|id| level.contains(id)));
+        }
+    }
+    for class in classes {
+        rules::search(g, rule, class, end - found.len(), found);
+        if found.len() >= end {
+            break;
+        }
+    }
+}
+
+/// Returns whether anything was learnt.
+fn apply(
+    g: &mut Graph,
+    found: &[Found],
+    mode: FloatMode,
+    limits: Limits,
+    stats: &mut Stats,
+) -> bool {
+    let mut changed = false;
+    let mut at = 0;
+    while at < found.len() {
+        let clock = Instant::now();
+        let rule = found[at].rule;
+        let mut applied = 0;
+        while let Some(f) = found.get(at).filter(|f| f.rule == rule) {
+            applied += apply_one(g, f, mode) as usize;
+            at += 1;
+        }
+        let entry = stats.rules.entry(rule).or_default();
+        entry.applied += applied;
+        entry.time += clock.elapsed();
+        changed |= applied > 0;
+        if g.nodes().len() >= limits.nodes || g.analysis.conflict.is_some() {
+            return changed;
+        }
+    }
+    changed
+}
+
+/// Applies one instance; returns whether the e-graph changed.
+pub fn apply_one(g: &mut Graph, f: &Found, mode: FloatMode) -> bool {
+    // The node exists, so this only finds its number.
+    let node = f.node.clone().map_children(|id| g.find(id));
+    if g.lookup(node.clone()).is_none() {
+        return false;
+    }
+    let from = g.add_uncanonical(node);
+    (g.analysis.rule, g.analysis.at) = (f.rule, from);
+    let before = g.nodes().len();
+    let mut changed = false;
+    if let Some(to) = rules::instantiate(g, f, mode)
+        && g.find(to) != g.find(from)
+    {
+        g.analysis.events.push(Event { from, to, rule: f.rule });
+        g.union(from, to);
+        changed = true;
+    }
+    g.analysis.rule = RuleId::SOURCE;
+    changed || g.nodes().len() > before
+}
