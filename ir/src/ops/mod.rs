@@ -2,6 +2,7 @@
 //! `testdata/ops/<op>.graph`.
 
 mod conv;
+pub mod doc;
 pub mod philox;
 mod pull;
 mod sizes;
