@@ -1,0 +1,611 @@
+//! Fusion: which nodes share a kernel. A side table; the graph stays as it is.
+//!
+//! Nodes are visited backwards. A node whose users all sit in one group joins
+//! it, if computing it there repeats no work; a cheap node is copied into each
+//! group that uses it; any other node starts a group of its own, or becomes a
+//! further output of the first group that runs among its users.
+//!
+//! Invariants
+//! - Groups run in the order of `exec`, the position of their last node. A
+//!   group's inputs come from groups (or nodes) with a smaller `exec`: a node
+//!   only becomes an output of the first group among its users.
+//! - A reduction is only computed inside a group whose loops have its kept axes
+//!   outside and its reduced axes inside, so it runs once per row.
+//! - A value that is not inlined everywhere it is used has a buffer.
+
+use super::cost::{ElementCost, element_cost};
+use super::group::{match_axes, splat_scalar};
+use cranelift_entity::SecondaryMap;
+use std::collections::{BTreeMap, BTreeSet};
+use tfc_ir::lower::{Contraction, Lower};
+use tfc_ir::op::Effect;
+use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
+
+/// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
+const MAX_MEMBERS: usize = 64;
+/// A producer up to this cost is computed again rather than stored and loaded.
+const CHEAP: u32 = 6;
+/// Full reductions up to this many elements may share a kernel with their use.
+const SMALL: i64 = 4096;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct GroupId(pub u32);
+
+/// How a value's axes lie in its group's loops.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Rel {
+    /// The group axis of each axis; none for an index that does not move.
+    Axes(Vec<Option<usize>>),
+    /// Some other index; `repeat` when elements may be asked for repeatedly.
+    Other { repeat: bool },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) enum Kind {
+    /// Loops over `space`.
+    Kernel,
+    /// A prefix combination; producers may be inlined.
+    Scan(NodeId),
+    /// A contraction, and what is computed on its result while in cache.
+    Contract(NodeId),
+    /// An effect or a node with regions: a step of its own.
+    Step(NodeId),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub exec: u32,
+    pub kind: Kind,
+    pub space: Vec<Dim>,
+    pub root_rank: usize,
+    pub reduced: Vec<usize>,
+    pub members: BTreeSet<NodeId>,
+    /// Values with buffers, and their axes in `space`.
+    pub outputs: Vec<(ValueId, Vec<Option<usize>>)>,
+    /// Some member is pulled at an index other than the loops'.
+    irregular: bool,
+}
+
+/// What became of a node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Place {
+    /// Groups that compute it, and how it lies in each.
+    pub inlined: Vec<(GroupId, Rel)>,
+    /// The group that stores it.
+    pub stored: Option<GroupId>,
+    /// No work: shares its operand's bytes (reshape) or is data (constants,
+    /// reads); needs a buffer all the same.
+    pub alias: bool,
+    /// When its value must exist, for aliases.
+    needed: u32,
+    /// Cost of computing it wherever it is used, for copied nodes.
+    copied: u32,
+}
+
+pub(crate) struct Fusion {
+    /// In execution order.
+    pub groups: Vec<Group>,
+    pub place: SecondaryMap<NodeId, Place>,
+}
+
+struct Fuser<'a> {
+    func: &'a Func,
+    position: &'a SecondaryMap<NodeId, u32>,
+    users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
+    groups: Vec<Group>,
+    place: SecondaryMap<NodeId, Place>,
+}
+
+/// Where a use of a value is.
+enum Use {
+    In(GroupId, Rel),
+    /// Needs the buffer at this position.
+    Buffer(u32),
+}
+
+/// Groups the nodes of one region. `order` is the order they may run in;
+/// `escapes` are values used outside the region (its results).
+pub(crate) fn fuse(func: &Func, order: &[NodeId], escapes: &BTreeSet<ValueId>) -> Fusion {
+    let mut position = SecondaryMap::new();
+    let mut users: SecondaryMap<ValueId, Vec<NodeId>> = SecondaryMap::new();
+    for (i, &id) in order.iter().enumerate() {
+        position[id] = i as u32;
+        for value in deep_operands(func, &func.nodes[id]) {
+            if users[value].last() != Some(&id) {
+                users[value].push(id);
+            }
+        }
+    }
+    let mut f = Fuser {
+        func,
+        position: &position,
+        users: &users,
+        groups: vec![],
+        place: SecondaryMap::new(),
+    };
+    for &id in order.iter().rev() {
+        f.visit(id, escapes);
+    }
+    let Fuser { groups, mut place, .. } = f;
+    // Execution order, and ids to match it.
+    let mut by_exec: Vec<usize> = (0..groups.len()).collect();
+    by_exec.sort_by_key(|g| groups[*g].exec);
+    let mut rank = vec![0u32; groups.len()];
+    for (new, old) in by_exec.iter().enumerate() {
+        rank[*old] = new as u32;
+    }
+    for &id in order {
+        for (g, _) in &mut place[id].inlined {
+            g.0 = rank[g.0 as usize];
+        }
+        if let Some(g) = &mut place[id].stored {
+            g.0 = rank[g.0 as usize];
+        }
+    }
+    let mut slots: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
+    let groups = by_exec.into_iter().filter_map(|g| slots[g].take()).collect();
+    Fusion { groups, place }
+}
+
+/// Operands of a node and everything its regions use from outside.
+pub(crate) fn deep_operands(func: &Func, node: &Node) -> Vec<ValueId> {
+    let mut out = node.operands.clone();
+    for &r in &node.regions {
+        collect_region(func, r, &mut out);
+    }
+    out
+}
+
+fn collect_region(func: &Func, region: tfc_ir::RegionId, out: &mut Vec<ValueId>) {
+    let r = &func.regions[region];
+    for &id in &r.nodes {
+        out.extend(deep_operands(func, &func.nodes[id]));
+    }
+    out.extend(&r.results);
+}
+
+impl Fuser<'_> {
+    fn visit(&mut self, id: NodeId, escapes: &BTreeSet<ValueId>) {
+        let func = self.func;
+        let node = &func.nodes[id];
+        let def = node.op.def();
+        match (&def.lower, def.effect) {
+            (Lower::Effect, Effect::Read) => {
+                self.place[id].alias = true;
+                return;
+            }
+            (Lower::Effect | Lower::Region, _) => {
+                self.own_group(id, Kind::Step(id));
+                return;
+            }
+            _ if def.effect != Effect::Pure => {
+                self.own_group(id, Kind::Step(id));
+                return;
+            }
+            _ => {}
+        }
+        let value = node.results[0];
+        let uses = self.uses(value, escapes);
+        match &def.lower {
+            Lower::Constant => self.place[id].alias = true,
+            Lower::Reshape => self.visit_reshape(id, uses),
+            Lower::Contract(kind) => self.visit_contract(id, *kind, uses),
+            Lower::Scan(_) => self.own_group(id, Kind::Scan(id)),
+            _ => self.visit_loops(id, uses),
+        }
+    }
+
+    fn uses(&self, value: ValueId, escapes: &BTreeSet<ValueId>) -> Vec<Use> {
+        let mut out = vec![];
+        if escapes.contains(&value) {
+            out.push(Use::Buffer(u32::MAX));
+        }
+        for &user in &self.users[value] {
+            let place = &self.place[user];
+            let node = &self.func.nodes[user];
+            for (group, rel) in &place.inlined {
+                // A group computes the node, so it asks for the operand.
+                for (i, operand) in node.operands.iter().enumerate() {
+                    if *operand == value {
+                        let rel = self.operand_rel(node, i, rel, *group);
+                        out.push(Use::In(*group, rel));
+                    }
+                }
+            }
+            if place.alias {
+                out.push(Use::Buffer(place.needed));
+            } else if place.inlined.is_empty() {
+                out.push(Use::Buffer(self.position[user]));
+            }
+        }
+        out
+    }
+
+    /// How an operand lies in the group, given how the node does.
+    fn operand_rel(&self, node: &Node, i: usize, rel: &Rel, group: GroupId) -> Rel {
+        let func = self.func;
+        let operand = func.ty(node.operands[i]);
+        let result = func.ty(node.results[0]);
+        let repeat = match rel {
+            Rel::Other { repeat } => *repeat,
+            Rel::Axes(axes) => self.repeats(axes, group),
+        };
+        let Rel::Axes(axes) = rel else {
+            return match &node.op.def().lower {
+                Lower::Map(_) | Lower::Reshape | Lower::Scan(_) => rel.clone(),
+                _ => Rel::Other { repeat: repeat || grows(func, node, i) },
+            };
+        };
+        match (&node.op.def().lower, node.op) {
+            (Lower::Map(_) | Lower::Scan(_), _) => rel.clone(),
+            (_, Op::Broadcast) => {
+                let to = node.attrs.ints("axes");
+                Rel::Axes(
+                    (0..operand.rank())
+                        .map(|a| {
+                            let r = to[a] as usize;
+                            if operand.shape[a] == result.shape[r] { axes[r] } else { None }
+                        })
+                        .collect(),
+                )
+            }
+            (_, Op::Transpose) => {
+                let mut out = vec![None; operand.rank()];
+                for (r, p) in node.attrs.ints("perm").iter().enumerate() {
+                    out[*p as usize] = axes[r];
+                }
+                Rel::Axes(out)
+            }
+            (Lower::Reshape, _) => {
+                // Only added or removed ones: axes stay what they are.
+                let mut out = vec![None; operand.rank()];
+                match match_axes(&result.shape, &operand.shape) {
+                    Some(pairs) if pairs.iter().all(|(a, b)| a.len() == 1 && b.len() == 1) => {
+                        for (a, b) in pairs {
+                            out[b[0]] = axes[a[0]];
+                        }
+                        Rel::Axes(out)
+                    }
+                    _ => Rel::Other { repeat },
+                }
+            }
+            (Lower::Reduce(_), _) => {
+                let reduced = &self.groups[group.0 as usize].reduced;
+                let over: Vec<usize> = reduction_axes(node);
+                let keep = node.attrs.bool("keep");
+                let (mut kept, mut inner) = (0, reduced.iter());
+                Rel::Axes(
+                    (0..operand.rank())
+                        .map(|a| {
+                            if over.contains(&a) {
+                                if operand.shape[a].is_one() { None } else { inner.next().copied() }
+                            } else {
+                                let at = if keep { a } else { kept };
+                                kept += 1;
+                                axes[at]
+                            }
+                        })
+                        .collect(),
+                )
+            }
+            _ => Rel::Other { repeat: repeat || grows(func, node, i) },
+        }
+    }
+
+    /// Whether computing a value with these axes in the group repeats work: it
+    /// sits inside a loop it does not depend on.
+    fn repeats(&self, axes: &[Option<usize>], group: GroupId) -> bool {
+        let g = &self.groups[group.0 as usize];
+        let order = loop_order(g);
+        let on: BTreeSet<usize> = axes.iter().flatten().copied().collect();
+        match order.iter().rposition(|a| on.contains(a)) {
+            Some(deepest) => {
+                order[..deepest].iter().any(|a| !on.contains(a) && !g.space[*a].is_one())
+            }
+            None => false,
+        }
+    }
+
+    fn own_group(&mut self, id: NodeId, kind: Kind) {
+        let node = &self.func.nodes[id];
+        let group = GroupId(self.groups.len() as u32);
+        let space = match (&kind, node.results.first()) {
+            (Kind::Step(_), _) | (_, None) => vec![],
+            (_, Some(v)) => self.func.ty(*v).shape.clone(),
+        };
+        let identity: Vec<Option<usize>> = unit_free(&space);
+        let outputs = match &kind {
+            Kind::Step(_) => vec![],
+            _ => vec![(node.results[0], identity.clone())],
+        };
+        let mut members = BTreeSet::new();
+        if !matches!(kind, Kind::Step(_)) {
+            self.place[id].stored = Some(group);
+        }
+        if matches!(kind, Kind::Kernel | Kind::Scan(_)) {
+            self.place[id].inlined.push((group, Rel::Axes(identity)));
+            members.insert(id);
+        }
+        self.groups.push(Group {
+            exec: self.position[id],
+            kind,
+            root_rank: space.len(),
+            space,
+            reduced: vec![],
+            members,
+            outputs,
+            irregular: false,
+        });
+    }
+
+    fn visit_reshape(&mut self, id: NodeId, uses: Vec<Use>) {
+        let mut groups: BTreeMap<GroupId, Vec<Rel>> = BTreeMap::new();
+        let mut needed: Option<u32> = None;
+        for u in uses {
+            match u {
+                Use::In(g, rel) => groups.entry(g).or_default().push(rel),
+                Use::Buffer(at) => needed = Some(needed.map_or(at, |n| n.min(at))),
+            }
+        }
+        for (g, rels) in groups {
+            if self.groups[g.0 as usize].members.len() >= MAX_MEMBERS {
+                let at = self.groups[g.0 as usize].exec;
+                needed = Some(needed.map_or(at, |n| n.min(at)));
+                continue;
+            }
+            self.join(id, g, merge(rels));
+        }
+        if let Some(at) = needed {
+            self.place[id].alias = true;
+            self.place[id].needed = at;
+        }
+    }
+
+    fn visit_contract(&mut self, id: NodeId, kind: Contraction, uses: Vec<Use>) {
+        if kind != Contraction::ScatterAdd
+            && let Some((g, Rel::Axes(axes))) = single_group(&uses)
+        {
+            let group = &self.groups[g.0 as usize];
+            let full = axes == unit_free(&group.space) && group.root_rank == group.space.len();
+            let same = self.func.ty(self.func.nodes[id].results[0]).shape == group.space;
+            let plain = group.kind == Kind::Kernel
+                && group.reduced.is_empty()
+                && !group.irregular
+                && kind != Contraction::Conv2dGradInput
+                && kind != Contraction::Conv2dGradFilter;
+            let outputs = group.outputs.iter().all(|(_, a)| *a == unit_free(&group.space));
+            if full && same && plain && outputs {
+                let exec = group.exec;
+                let group = &mut self.groups[g.0 as usize];
+                group.kind = Kind::Contract(id);
+                self.place[id].stored = Some(g);
+                self.place[id].needed = exec;
+                group.outputs.push((self.func.nodes[id].results[0], axes));
+                return;
+            }
+        }
+        self.own_group(id, Kind::Contract(id));
+    }
+
+    /// Elementwise, movement, reductions.
+    fn visit_loops(&mut self, id: NodeId, uses: Vec<Use>) {
+        let node = &self.func.nodes[id];
+        let cost = element_cost(self.func, node);
+        if let Some((g, rel)) = single_group(&uses) {
+            if self.may_join(id, g, &rel, &cost) {
+                self.join(id, g, rel);
+                return;
+            }
+            self.own_group(id, Kind::Kernel);
+            self.extend_for_reduce(id);
+            return;
+        }
+        // Cheap: computed again in every group that uses it.
+        let reduces = matches!(node.op.def().lower, Lower::Reduce(_));
+        let above = self.users[node.results[0]].iter().map(|u| self.place[*u].copied).max();
+        let total = cost.ops.saturating_add(above.unwrap_or(0)).saturating_add(1);
+        let groups = by_group(&uses);
+        if !reduces && !cost.loops && total <= CHEAP && groups.len() <= 8 {
+            let fits = groups.iter().all(|(g, rel)| self.may_join(id, *g, rel, &cost));
+            if fits && !uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
+                self.place[id].copied = total;
+                for (g, rel) in groups {
+                    self.join(id, g, rel);
+                }
+                return;
+            }
+        }
+        // A further output of the first group that needs it.
+        let first = groups.iter().min_by_key(|(g, _)| self.groups[g.0 as usize].exec);
+        if let Some((g, rel @ Rel::Axes(axes))) = first {
+            let exec = self.groups[g.0 as usize].exec;
+            let earliest = uses.iter().all(|u| match u {
+                Use::In(other, _) => other == g || self.groups[other.0 as usize].exec > exec,
+                Use::Buffer(at) => *at > exec,
+            });
+            if earliest && self.may_store(axes, *g) && self.may_join(id, *g, rel, &cost) {
+                let (g, rel, axes) = (*g, rel.clone(), axes.clone());
+                self.join(id, g, rel);
+                self.place[id].stored = Some(g);
+                self.groups[g.0 as usize].outputs.push((node.results[0], axes));
+                return;
+            }
+        }
+        self.own_group(id, Kind::Kernel);
+        self.extend_for_reduce(id);
+    }
+
+    /// Whether a group can store a value with these axes: one per iteration of
+    /// all its loops, or one per row.
+    fn may_store(&self, axes: &[Option<usize>], g: GroupId) -> bool {
+        let group = &self.groups[g.0 as usize];
+        let on: Vec<usize> = axes.iter().flatten().copied().collect();
+        let real = |keep: &dyn Fn(&usize) -> bool| -> Vec<usize> {
+            (0..group.root_rank).filter(|a| !group.space[*a].is_one() && keep(a)).collect()
+        };
+        match &group.kind {
+            Kind::Kernel => {
+                on == real(&|_| true)
+                    || (!group.reduced.is_empty() && on == real(&|a| !group.reduced.contains(a)))
+            }
+            Kind::Contract(_) => axes == unit_free(&group.space),
+            _ => false,
+        }
+    }
+
+    fn may_join(&self, id: NodeId, g: GroupId, rel: &Rel, cost: &ElementCost) -> bool {
+        let group = &self.groups[g.0 as usize];
+        let node = &self.func.nodes[id];
+        if group.members.len() >= MAX_MEMBERS || matches!(group.kind, Kind::Step(_)) {
+            return false;
+        }
+        let repeat = match rel {
+            Rel::Other { repeat } => *repeat,
+            Rel::Axes(axes) => self.repeats(axes, g),
+        };
+        if matches!(node.op.def().lower, Lower::Reduce(_)) {
+            return !repeat && self.reduce_fits(node, g, rel).is_some();
+        }
+        if matches!(group.kind, Kind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
+            return false;
+        }
+        // Work that would be repeated must be little.
+        !repeat || (cost.ops <= CHEAP && !cost.loops)
+    }
+
+    /// The group axes a reduction would run over, if it can run once per row.
+    fn reduce_fits(&self, node: &Node, g: GroupId, rel: &Rel) -> Option<Vec<usize>> {
+        let group = &self.groups[g.0 as usize];
+        let Rel::Axes(axes) = rel else { return None };
+        if group.kind != Kind::Kernel || group.irregular {
+            return None;
+        }
+        let from = self.func.ty(node.operands[0]);
+        let over: Vec<Dim> = reduction_axes(node)
+            .into_iter()
+            .map(|a| from.shape[a].clone())
+            .filter(|d| !d.is_one())
+            .collect();
+        let kept: BTreeSet<usize> = axes.iter().flatten().copied().collect();
+        let result = self.func.ty(node.results[0]);
+        // Every real axis of the result must move with a loop.
+        let moving = result.shape.iter().filter(|d| !d.is_one()).count();
+        if moving != kept.len() || moving != axes.iter().flatten().count() {
+            return None;
+        }
+        let rest: Vec<usize> = (0..group.space.len())
+            .filter(|a| !kept.contains(a) && !group.space[*a].is_one())
+            .collect();
+        if rest.is_empty() && group.reduced.is_empty() {
+            // The group's loops are exactly the rows: the reduced axes are new.
+            let first = group.space.len();
+            return Some((first..first + over.len()).collect());
+        }
+        let sizes: Vec<Dim> = rest.iter().map(|a| group.space[*a].clone()).collect();
+        if sizes != over || (!group.reduced.is_empty() && group.reduced != rest) {
+            return None;
+        }
+        if kept.is_empty() && group.root_rank > 0 {
+            let small = from.elements().as_const().is_some_and(|n| n <= SMALL);
+            if !small {
+                return None;
+            }
+        }
+        Some(rest)
+    }
+
+    /// A reduction that starts a group adds its reduced axes to the loops.
+    fn extend_for_reduce(&mut self, id: NodeId) {
+        let node = &self.func.nodes[id];
+        if !matches!(node.op.def().lower, Lower::Reduce(_)) {
+            return;
+        }
+        if let Some((g, rel)) = self.place[id].inlined.first().cloned()
+            && let Some(reduced) = self.reduce_fits(node, g, &rel)
+        {
+            self.set_reduced(id, g, reduced);
+        }
+    }
+
+    fn set_reduced(&mut self, id: NodeId, g: GroupId, reduced: Vec<usize>) {
+        let node = &self.func.nodes[id];
+        let from = self.func.ty(node.operands[0]);
+        let group = &mut self.groups[g.0 as usize];
+        if reduced.first().is_some_and(|a| *a >= group.space.len()) {
+            let over = reduction_axes(node).into_iter().map(|a| from.shape[a].clone());
+            group.space.extend(over.filter(|d| !d.is_one()));
+        }
+        group.reduced = reduced;
+    }
+
+    fn join(&mut self, id: NodeId, g: GroupId, rel: Rel) {
+        let node = &self.func.nodes[id];
+        if matches!(node.op.def().lower, Lower::Reduce(_))
+            && let Some(reduced) = self.reduce_fits(node, g, &rel)
+        {
+            self.set_reduced(id, g, reduced);
+        }
+        let group = &mut self.groups[g.0 as usize];
+        group.irregular |= matches!(rel, Rel::Other { .. });
+        group.members.insert(id);
+        self.place[id].inlined.push((g, rel));
+    }
+}
+
+/// Group axes in the order their loops nest.
+pub(crate) fn loop_order(g: &Group) -> Vec<usize> {
+    let root = 0..g.root_rank;
+    let mut order: Vec<usize> = root.clone().filter(|a| !g.reduced.contains(a)).collect();
+    order.extend(root.filter(|a| g.reduced.contains(a)));
+    order.extend(g.root_rank..g.space.len());
+    order
+}
+
+pub(crate) fn reduction_axes(node: &Node) -> Vec<usize> {
+    let axes: BTreeSet<usize> = node.attrs.ints("axes").iter().map(|a| *a as usize).collect();
+    axes.into_iter().collect()
+}
+
+/// The identity, with axes of size one standing still.
+fn unit_free(shape: &[Dim]) -> Vec<Option<usize>> {
+    shape.iter().enumerate().map(|(i, d)| (!d.is_one()).then_some(i)).collect()
+}
+
+/// Whether a movement op may ask for more elements than its operand has.
+fn grows(func: &Func, node: &Node, i: usize) -> bool {
+    let (from, to) = (func.ty(node.operands[i]).elements(), func.ty(node.results[0]).elements());
+    match (from.as_const(), to.as_const()) {
+        (Some(a), Some(b)) => b > a,
+        _ => from != to,
+    }
+}
+
+fn merge(rels: Vec<Rel>) -> Rel {
+    let mut rels = rels.into_iter();
+    let Some(first) = rels.next() else { return Rel::Other { repeat: true } };
+    if rels.all(|r| r == first) { first } else { Rel::Other { repeat: true } }
+}
+
+fn by_group(uses: &[Use]) -> Vec<(GroupId, Rel)> {
+    let mut map: BTreeMap<GroupId, Vec<Rel>> = BTreeMap::new();
+    for u in uses {
+        if let Use::In(g, rel) = u {
+            map.entry(*g).or_default().push(rel.clone());
+        }
+    }
+    map.into_iter().map(|(g, rels)| (g, merge(rels))).collect()
+}
+
+fn single_group(uses: &[Use]) -> Option<(GroupId, Rel)> {
+    if uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
+        return None;
+    }
+    let mut groups = by_group(uses);
+    if groups.len() == 1 { groups.pop() } else { None }
+}
+
+/// Whether a constant is one repeated value, so that kernels need no buffer.
+pub(crate) fn is_splat(node: &Node) -> bool {
+    node.op == Op::Const
+        && node.attrs.tensor("value").is_some_and(|t| splat_scalar(t).is_some())
+}
