@@ -85,7 +85,6 @@ pub(crate) struct Place {
 pub(crate) struct Fusion {
     /// In execution order.
     pub groups: Vec<Group>,
-    pub place: SecondaryMap<NodeId, Place>,
 }
 
 struct Fuser<'a> {
@@ -126,30 +125,18 @@ pub(crate) fn fuse(func: &Func, order: &[NodeId], escapes: &BTreeSet<ValueId>) -
     for &id in order.iter().rev() {
         f.visit(id, escapes);
     }
-    let Fuser { groups, mut place, .. } = f;
-    // Execution order, and ids to match it.
-    let mut by_exec: Vec<usize> = (0..groups.len()).collect();
-    by_exec.sort_by_key(|g| groups[*g].exec);
-    let mut rank = vec![0u32; groups.len()];
-    for (new, old) in by_exec.iter().enumerate() {
-        rank[*old] = new as u32;
-    }
-    for &id in order {
-        for (g, _) in &mut place[id].inlined {
-            g.0 = rank[g.0 as usize];
-        }
-        if let Some(g) = &mut place[id].stored {
-            g.0 = rank[g.0 as usize];
-        }
-    }
-    let mut slots: Vec<Option<Group>> = groups.into_iter().map(Some).collect();
-    let groups = by_exec.into_iter().filter_map(|g| slots[g].take()).collect();
-    Fusion { groups, place }
+    let mut groups = f.groups;
+    groups.sort_by_key(|g| g.exec);
+    Fusion { groups }
 }
 
 /// Operands of a node and everything its regions use from outside.
 pub(crate) fn deep_operands(func: &Func, node: &Node) -> Vec<ValueId> {
     let mut out = node.operands.clone();
+    if node.op == Op::MatMul {
+        let (a, b) = super::plan::contract_operands(func, node);
+        out = vec![a.0, b.0];
+    }
     for &r in &node.regions {
         collect_region(func, r, &mut out);
     }
@@ -186,6 +173,9 @@ impl Fuser<'_> {
         }
         let value = node.results[0];
         let uses = self.uses(value, escapes);
+        if uses.is_empty() {
+            return;
+        }
         match &def.lower {
             Lower::Constant => self.place[id].alias = true,
             Lower::Reshape => self.visit_reshape(id, uses),
@@ -562,6 +552,9 @@ pub(crate) fn loop_order(g: &Group) -> Vec<usize> {
 }
 
 pub(crate) fn reduction_axes(node: &Node) -> Vec<usize> {
+    if node.attrs.get("axes").is_none() {
+        return vec![node.attrs.int("axis").max(0) as usize];
+    }
     let axes: BTreeSet<usize> = node.attrs.ints("axes").iter().map(|a| *a as usize).collect();
     axes.into_iter().collect()
 }

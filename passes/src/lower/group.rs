@@ -6,6 +6,7 @@
 //! asked for from inside the row's loop is emitted once per row, before it.
 
 use super::emit::{Accumulator, KernelBuilder, OpenLoop};
+use super::fuse::reduction_axes;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::kernel::{Combine, Ix, Kernel, Reg, Scalar, ScalarOp, ScalarType};
 use tfc_ir::lower::{Lower, Pull, Reduction};
@@ -480,7 +481,7 @@ impl<'a> GroupLower<'a> {
         let func = self.func;
         let node = &func.nodes[id];
         let from = &func.ty(node.operands[0]).shape;
-        let axes: Vec<usize> = node.attrs.ints("axes").iter().map(|a| *a as usize).collect();
+        let axes = reduction_axes(node);
         let kept: Vec<usize> = (0..from.len()).filter(|a| !axes.contains(a)).collect();
         let ixs = self.by_axis(at, &func.ty(node.results[0]).shape);
         let keep = node.attrs.bool("keep");
@@ -498,8 +499,7 @@ impl<'a> GroupLower<'a> {
             let argument = func.ty(other.operands[0]);
             !matches!(other.op.def().lower, Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin))
                 && argument.shape == *from
-                && other.attrs.ints("axes").len() == axes.len()
-                && axes.iter().all(|a| other.attrs.ints("axes").contains(&(*a as i64)))
+                && reduction_axes(other) == axes
         }));
         let combines: Vec<Combine> =
             joint.iter().map(|n| combine_of(&func.nodes[*n])).collect();

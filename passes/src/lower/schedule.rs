@@ -32,7 +32,7 @@ pub(crate) fn effects(func: &Func, node: &Node) -> Effects {
 
 fn add_effects(func: &Func, node: &Node, out: &mut Effects) {
     match (node.op.def().effect, node.var) {
-        (Effect::Pure, _) => {}
+        (Effect::Pure | Effect::Regions, _) => {}
         (Effect::Read, Some(v)) => {
             out.reads.insert(v);
         }

@@ -1,0 +1,151 @@
+//! From a graph to a program: order, fusion, kernels, steps, memory.
+
+pub(crate) mod cost;
+pub(crate) mod emit;
+pub(crate) mod exprs;
+pub(crate) mod fuse;
+pub(crate) mod group;
+pub(crate) mod inplace;
+pub(crate) mod plan;
+pub(crate) mod schedule;
+pub(crate) mod storage;
+pub(crate) mod tidy;
+
+use exprs::DimTable;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tfc_abi::plan::{ConstInfo, DimInfo, Plan, VarInfo};
+use tfc_ir::diag::{Diag, SourceMap, Span};
+use tfc_ir::kernel::Kernel;
+use tfc_ir::program::Program;
+use tfc_ir::{Graph, Node, Tensor};
+
+/// What all entries of a program share while it is built.
+pub(crate) struct Build {
+    pub dims: DimTable,
+    kernels: Vec<Kernel>,
+    /// Kernels by their text without the name: equal ones are one.
+    known: BTreeMap<String, u32>,
+    names: BTreeMap<String, u32>,
+    consts: Vec<ConstInfo>,
+    const_bytes: Vec<u8>,
+    const_ids: BTreeMap<Arc<Tensor>, u32>,
+    sources: SourceMap,
+}
+
+impl Build {
+    /// The index of a kernel; an equal one is used again.
+    fn kernel(&mut self, mut kernel: Kernel) -> u32 {
+        let wanted = std::mem::take(&mut kernel.name);
+        let text = format!("{kernel:?}");
+        if let Some(id) = self.known.get(&text) {
+            return *id;
+        }
+        let id = self.kernels.len() as u32;
+        let count = self.names.entry(wanted.clone()).or_insert(0);
+        *count += 1;
+        kernel.name = if *count == 1 { wanted } else { format!("{wanted}_{count}") };
+        self.kernels.push(kernel);
+        self.known.insert(text, id);
+        id
+    }
+
+    fn constant(&mut self, node: &Node) -> u32 {
+        let Some(t) = node.attrs.tensor("value") else { return 0 };
+        if let Some(id) = self.const_ids.get(t) {
+            return *id;
+        }
+        let align = tfc_abi::BUFFER_ALIGN;
+        let offset = self.const_bytes.len().next_multiple_of(align);
+        self.const_bytes.resize(offset, 0);
+        self.const_bytes.extend_from_slice(t.bytes());
+        let id = self.consts.len() as u32;
+        self.consts.push(ConstInfo {
+            dtype: t.dtype(),
+            shape: t.shape().iter().map(|d| *d as i64).collect(),
+            offset: offset as u64,
+            len: t.bytes().len() as u64,
+        });
+        self.const_ids.insert(t.clone(), id);
+        id
+    }
+
+    /// `file:line:column`, for messages at run time.
+    fn place(&self, span: Span) -> String {
+        let Some(file) = self.sources.files.get(span.file as usize) else { return String::new() };
+        let before = file.text.get(..span.lo as usize).unwrap_or("");
+        let line = before.matches('\n').count() + 1;
+        let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
+        format!("{}:{line}:{column}", file.name)
+    }
+}
+
+/// Lowers a graph of core ops to a program.
+pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
+    let mut build = Build {
+        dims: DimTable::default(),
+        kernels: vec![],
+        known: BTreeMap::new(),
+        names: BTreeMap::new(),
+        consts: vec![],
+        const_bytes: vec![],
+        const_ids: BTreeMap::new(),
+        sources: sources.clone(),
+    };
+    for d in &graph.dims {
+        build.dims.index(&d.name);
+    }
+    let mut diags = vec![];
+    let mut entries = vec![];
+    for func in &graph.entries {
+        match plan::entry(graph, func, &mut build) {
+            Ok(entry) => entries.push(entry),
+            Err(list) => diags.extend(list),
+        }
+    }
+    let mut init = None;
+    if !graph.init.regions[graph.init.body].nodes.is_empty() {
+        match plan::entry(graph, &graph.init, &mut build) {
+            Ok(entry) => {
+                init = Some(entries.len() as u32);
+                entries.push(entry);
+            }
+            Err(list) => diags.extend(list),
+        }
+    }
+    if !diags.is_empty() {
+        return Err(diags);
+    }
+    let dims = build
+        .dims
+        .names
+        .iter()
+        .map(|name| {
+            let decl = graph.dims.iter().find(|d| d.name == *name);
+            let (min, max) = decl.map_or((0, i64::MAX), |d| (d.min, d.max));
+            DimInfo { name: name.to_string(), min, max }
+        })
+        .collect();
+    let vars = graph
+        .vars
+        .values()
+        .map(|v| VarInfo {
+            name: v.name.clone(),
+            dtype: v.ty.dtype,
+            shape: v.ty.shape.iter().map(|d| d.as_const().unwrap_or(0)).collect(),
+            user: v.user,
+        })
+        .collect();
+    let plan = Plan {
+        name: graph.name.clone(),
+        graph_hash: [0; 32],
+        dims,
+        vars,
+        consts: build.consts,
+        kernels: build.kernels.iter().map(|k| k.name.clone()).collect(),
+        entries,
+        init,
+        source: sources.files.first().map_or(String::new(), |f| f.name.clone()),
+    };
+    Ok(Program { plan, kernels: build.kernels, consts: build.const_bytes })
+}

@@ -1,0 +1,749 @@
+//! From a function to the steps that run it.
+//!
+//! Each region is ordered, fused and lowered to steps; values get storages;
+//! then copies are coalesced and storages put into slots. Buffers refer to
+//! storages until the very end, when homes are known.
+//!
+//! Invariants
+//! - A read of a variable is the variable's own storage. If some step would
+//!   write the variable before a use of the value read, planning starts over
+//!   with that read copied.
+//! - Steps are numbered in execution order; see [`super::storage`].
+
+use super::exprs::Exprs;
+use super::fuse::{self, Group, Kind, is_splat};
+use super::group::{self, Lowered};
+use super::storage::{Copy, StorageId, Storages};
+use super::{Build, cost::kernel_cost, inplace, schedule};
+use cranelift_entity::{EntityRef, SecondaryMap};
+use std::collections::{BTreeMap, BTreeSet};
+use tfc_abi::plan::{
+    BufId, Buffer, Call, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
+    Launch, MatMul, Port, Step,
+};
+use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Contraction, Lower};
+use tfc_ir::op::Effect;
+use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
+
+pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
+    let mut copied = BTreeSet::new();
+    // Each round copies at least one more read, so this ends.
+    loop {
+        let mut p = Planner::new(graph, func, build, copied.clone());
+        let steps = p.body()?;
+        let late = p.late_reads();
+        if late.is_empty() {
+            return Ok(p.finish(steps));
+        }
+        copied.extend(late);
+    }
+}
+
+struct Planner<'a> {
+    graph: &'a Graph,
+    func: &'a Func,
+    build: &'a mut Build,
+    exprs: Exprs,
+    storages: Storages,
+    storage_of: SecondaryMap<ValueId, Option<StorageId>>,
+    vars: BTreeMap<VarId, StorageId>,
+    consts: BTreeMap<u32, StorageId>,
+    /// (storage, shape) of each buffer.
+    buffers: Vec<(StorageId, Vec<ExprId>, DType, ExprId)>,
+    buffer_ids: BTreeMap<(StorageId, Vec<ExprId>), BufId>,
+    time: u32,
+    copies: Vec<Copy>,
+    shares: Vec<(StorageId, StorageId, u32)>,
+    /// Reads that must be copies.
+    copied: BTreeSet<NodeId>,
+    /// Per variable: (step, node) of reads in place, steps of uses of them,
+    /// steps of writes.
+    reads: Vec<(NodeId, VarId, u32)>,
+    read_uses: BTreeMap<ValueId, u32>,
+    writes: BTreeMap<VarId, Vec<u32>>,
+    /// Steps that write rows of a variable while reading their operands.
+    scatters: BTreeSet<u32>,
+    params: Vec<Port>,
+    results: Vec<Port>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(
+        graph: &'a Graph,
+        func: &'a Func,
+        build: &'a mut Build,
+        copied: BTreeSet<NodeId>,
+    ) -> Planner<'a> {
+        Planner {
+            graph,
+            func,
+            build,
+            exprs: Exprs::default(),
+            storages: Storages::default(),
+            storage_of: SecondaryMap::new(),
+            vars: BTreeMap::new(),
+            consts: BTreeMap::new(),
+            buffers: vec![],
+            buffer_ids: BTreeMap::new(),
+            time: 0,
+            copies: vec![],
+            shares: vec![],
+            copied,
+            reads: vec![],
+            read_uses: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            scatters: BTreeSet::new(),
+            params: vec![],
+            results: vec![],
+        }
+    }
+
+    fn body(&mut self) -> Result<Vec<Step>, Vec<Diag>> {
+        let func = self.func;
+        for (i, &value) in func.params().iter().enumerate() {
+            let ty = func.ty(value).clone();
+            let s = self.storages.new_storage(
+                ty.dtype,
+                ty.elements(),
+                Some(Home::Param(i as u32)),
+                0,
+            );
+            self.storage_of[value] = Some(s);
+            let name = func.values[value].name.as_deref().unwrap_or("");
+            let name = if name.is_empty() { format!("arg{i}") } else { name.to_string() };
+            let port = self.port(name, &ty, s);
+            self.params.push(port);
+        }
+        let mut steps = self.region(func.body)?;
+        for (i, &value) in func.results().iter().enumerate() {
+            let ty = func.ty(value).clone();
+            let s = self.storages.new_storage(
+                ty.dtype,
+                ty.elements(),
+                Some(Home::Result(i as u32)),
+                0,
+            );
+            let name = func.result_names.get(i).cloned().unwrap_or_else(|| format!("out{i}"));
+            let port = self.port(name, &ty, s);
+            self.results.push(port);
+            let src = self.value(value);
+            steps.push(self.copy(src, s, &ty, func.body));
+        }
+        Ok(steps)
+    }
+
+    fn port(&mut self, name: String, ty: &TensorType, s: StorageId) -> Port {
+        let buf = self.buffer(s, ty);
+        let shape = self.shape(&ty.shape);
+        Port { name, dtype: ty.dtype, shape, buf, text: ty.to_string() }
+    }
+
+    fn dim(&mut self, d: &Dim) -> ExprId {
+        self.exprs.dim(d, &mut self.build.dims)
+    }
+
+    fn shape(&mut self, shape: &[Dim]) -> Vec<ExprId> {
+        shape.iter().map(|d| self.dim(d)).collect()
+    }
+
+    fn buffer(&mut self, s: StorageId, ty: &TensorType) -> BufId {
+        let shape = self.shape(&ty.shape);
+        if let Some(id) = self.buffer_ids.get(&(s, shape.clone())) {
+            return *id;
+        }
+        let len = self.dim(&ty.elements());
+        let id = self.buffers.len() as BufId;
+        self.buffers.push((s, shape.clone(), ty.dtype, len));
+        self.buffer_ids.insert((s, shape), id);
+        id
+    }
+
+    /// A new step; what it touches is recorded by [`Planner::reads`] and
+    /// [`Planner::writes`].
+    fn tick(&mut self) -> u32 {
+        self.time += 1;
+        self.time
+    }
+
+    /// The storage of a value that has one.
+    fn value(&mut self, value: ValueId) -> StorageId {
+        if let Some(s) = self.storage_of[value] {
+            return s;
+        }
+        let func = self.func;
+        let ty = func.ty(value);
+        let s = match func.def(value).map(|d| (d, &func.nodes[d])) {
+            Some((_, node)) if matches!(node.op.def().lower, Lower::Reshape) => {
+                self.value(node.operands[0])
+            }
+            Some((_, node)) if node.op == Op::Const => {
+                let index = self.build.constant(node);
+                match self.consts.get(&index) {
+                    Some(s) => *s,
+                    None => {
+                        let home = Some(Home::Const(index));
+                        let s = self.storages.new_storage(ty.dtype, ty.elements(), home, 0);
+                        self.consts.insert(index, s);
+                        s
+                    }
+                }
+            }
+            Some((_, node)) if node.op.def().effect == Effect::Read => match node.var {
+                Some(v) => self.variable(v),
+                None => self.storages.new_storage(ty.dtype, ty.elements(), None, 0),
+            },
+            _ => self.storages.new_storage(ty.dtype, ty.elements(), None, 0),
+        };
+        self.storage_of[value] = Some(s);
+        s
+    }
+
+    fn variable(&mut self, v: VarId) -> StorageId {
+        if let Some(s) = self.vars.get(&v) {
+            return *s;
+        }
+        let ty = &self.graph.vars[v].ty;
+        let home = Some(Home::Var(v.index() as u32));
+        let s = self.storages.new_storage(ty.dtype, ty.elements(), home, 0);
+        self.vars.insert(v, s);
+        s
+    }
+
+    /// The buffer of a value, read by the step at `time`.
+    fn read(&mut self, value: ValueId, time: u32) -> BufId {
+        let s = self.value(value);
+        self.storages.touch(s, time, false);
+        self.note_read(value, time);
+        self.buffer(s, &self.func.ty(value).clone())
+    }
+
+    /// Remembers the last use of what a `read` gave, through reshapes.
+    fn note_read(&mut self, mut value: ValueId, time: u32) {
+        while let Some(def) = self.func.def(value) {
+            let node = &self.func.nodes[def];
+            if matches!(node.op.def().lower, Lower::Reshape) {
+                value = node.operands[0];
+                continue;
+            }
+            if node.op.def().effect == Effect::Read {
+                let last = self.read_uses.entry(value).or_insert(0);
+                *last = (*last).max(time);
+            }
+            return;
+        }
+    }
+
+    fn write(&mut self, value: ValueId, time: u32, region: RegionId) -> BufId {
+        let s = self.value(value);
+        self.storages.list[s.0 as usize].region = region.index() as u32;
+        self.storages.touch(s, time, true);
+        self.buffer(s, &self.func.ty(value).clone())
+    }
+
+    fn copy(&mut self, src: StorageId, dst: StorageId, ty: &TensorType, region: RegionId) -> Step {
+        let time = self.tick();
+        self.storages.touch(src, time, false);
+        self.storages.touch(dst, time, true);
+        self.copies.push(Copy { time, src, dst, region: region.index() as u32 });
+        Step::Copy { src: self.buffer(src, ty), dst: self.buffer(dst, ty) }
+    }
+
+    fn region(&mut self, region: RegionId) -> Result<Vec<Step>, Vec<Diag>> {
+        let func = self.func;
+        let order = schedule::order(func, region);
+        let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
+        let fusion = fuse::fuse(func, &order, &escapes);
+        let mut steps = vec![];
+        let mut next = 0;
+        for (position, &id) in order.iter().enumerate() {
+            let node = &func.nodes[id];
+            if node.op.def().effect == Effect::Read
+                && let Some(v) = node.var
+            {
+                if self.copied.contains(&id) {
+                    let src = self.variable(v);
+                    let ty = func.ty(node.results[0]).clone();
+                    let dst = self.storages.new_storage(
+                        ty.dtype,
+                        ty.elements(),
+                        None,
+                        region.index() as u32,
+                    );
+                    self.storage_of[node.results[0]] = Some(dst);
+                    let time = self.tick();
+                    self.storages.touch(src, time, false);
+                    self.storages.touch(dst, time, true);
+                    let (src, dst) = (self.buffer(src, &ty), self.buffer(dst, &ty));
+                    steps.push(Step::Copy { src, dst });
+                } else {
+                    self.reads.push((id, v, self.time));
+                }
+            }
+            while let Some(g) = fusion.groups.get(next)
+                && g.exec <= position as u32
+            {
+                self.group(g, region, &mut steps)?;
+                next += 1;
+            }
+        }
+        Ok(steps)
+    }
+
+    fn group(
+        &mut self,
+        g: &Group,
+        region: RegionId,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Vec<Diag>> {
+        match &g.kind {
+            Kind::Kernel => {
+                let shape = group::Shape {
+                    space: &g.space,
+                    root_rank: g.root_rank,
+                    reduced: &g.reduced,
+                    outputs: &g.outputs,
+                };
+                let lowered = group::kernel(self.func, &g.members, &shape, self.kernel_name(g));
+                let step = self.launch(lowered, region);
+                steps.push(step);
+            }
+            Kind::Scan(id) => {
+                let Lower::Scan(combine) = self.func.nodes[*id].op.def().lower else {
+                    return Ok(());
+                };
+                let name = self.kernel_name(g);
+                let lowered = group::scan(self.func, &g.members, *id, combine, name);
+                let step = self.launch(lowered, region);
+                steps.push(step);
+            }
+            Kind::Contract(id) => self.contract(g, *id, region, steps),
+            Kind::Step(id) => self.effect(*id, region, steps)?,
+        }
+        Ok(())
+    }
+
+    /// Op names of what the kernel stores, for symbols and profiles.
+    fn kernel_name(&self, g: &Group) -> String {
+        let mut names: Vec<&str> = vec![];
+        for id in g.members.iter().rev() {
+            let name = self.func.nodes[*id].op.name();
+            if !names.contains(&name) && name != "broadcast" && name != "reshape" {
+                names.push(name);
+            }
+            if names.len() == 3 {
+                break;
+            }
+        }
+        names.reverse();
+        if names.is_empty() { "copy".to_string() } else { names.join("_") }
+    }
+
+    fn launch(&mut self, lowered: Lowered, region: RegionId) -> Step {
+        let time = self.tick();
+        let (bufs, dims) = self.kernel_args(&lowered, time, region, &[]);
+        let (cost, splits) = kernel_cost(&lowered.kernel);
+        let extent = self.dim(&lowered.extent);
+        let cost = if splits { cost } else { Dim::constant(0) };
+        let cost = self.dim(&cost);
+        let kernel = self.build.kernel(lowered.kernel);
+        Step::Launch(Launch { kernel, bufs, dims, extent, cost })
+    }
+
+    /// Buffers and dims of a kernel call; `fixed` are values whose bytes no
+    /// output may take over.
+    fn kernel_args(
+        &mut self,
+        lowered: &Lowered,
+        time: u32,
+        region: RegionId,
+        fixed: &[ValueId],
+    ) -> (Vec<BufId>, Vec<ExprId>) {
+        let mut bufs = vec![];
+        for (value, buf) in lowered.bufs.iter().zip(&lowered.kernel.bufs) {
+            bufs.push(if buf.written {
+                self.write(*value, time, region)
+            } else {
+                self.read(*value, time)
+            });
+        }
+        let fixed: Vec<StorageId> = fixed.iter().map(|v| self.value(*v)).collect();
+        // A storage read under several names must be free under all of them.
+        let storages: Vec<StorageId> = lowered.bufs.iter().map(|v| self.value(*v)).collect();
+        let legal = inplace::pairs(&lowered.kernel);
+        for &(o, i) in &legal {
+            let input = storages[i];
+            let all = storages.iter().enumerate().all(|(k, s)| {
+                *s != input || k == i || (!lowered.kernel.bufs[k].written && legal.contains(&(o, k)))
+            });
+            if all && !fixed.contains(&input) {
+                self.storages.allow_in_place(time, storages[o], input);
+            }
+        }
+        let dims = lowered.kernel.dims.iter().map(|n| Dim::sym(n)).collect::<Vec<_>>();
+        (bufs, self.shape(&dims))
+    }
+
+    fn contract(&mut self, g: &Group, id: NodeId, region: RegionId, steps: &mut Vec<Step>) {
+        let func = self.func;
+        let node = &func.nodes[id];
+        let result = node.results[0];
+        let Lower::Contract(kind) = node.op.def().lower else { return };
+        if kind == Contraction::ScatterAdd {
+            return self.scatter_add(node, region, steps);
+        }
+        let (lhs, rhs) = contract_operands(func, node);
+        let (rows, cols, col_axes) = match kind {
+            Contraction::MatMul => {
+                let shape = &func.ty(result).shape;
+                let n = shape.len();
+                (Dim::product(&shape[..n - 1]), shape[n - 1].clone(), 1)
+            }
+            _ => {
+                let shape = &func.ty(result).shape;
+                (Dim::product(&shape[..2]), Dim::product(&shape[2..]), 2)
+            }
+        };
+        let epilogue = (!g.members.is_empty()).then(|| {
+            let outputs: Vec<ValueId> =
+                g.outputs.iter().map(|(v, _)| *v).filter(|v| *v != result).collect();
+            let name = format!("{}_then_{}", node.op.name(), self.kernel_name(g));
+            let lowered =
+                group::epilogue(func, &g.members, &rows, &cols, col_axes, &outputs, name);
+            (outputs, lowered)
+        });
+        let time = self.tick();
+        let (a, b) = (self.read(lhs.0, time), self.read(rhs.0, time));
+        let c = self.write(result, time, region);
+        let c_storage = self.value(result);
+        let epilogue = epilogue.map(|(outputs, lowered)| {
+            let (bufs, dims) = self.kernel_args(&lowered, time, region, &[lhs.0, rhs.0]);
+            // The raw product may be made where the first result that may
+            // replace it goes.
+            let legal = inplace::pairs(&lowered.kernel);
+            if let Some(at) = lowered.bufs.iter().position(|v| *v == result) {
+                let mut outs = outputs.iter().enumerate();
+                if let Some((o, _)) = outs.find(|(o, _)| legal.contains(&(*o, at))) {
+                    let out = self.value(outputs[o]);
+                    self.shares.push((c_storage, out, time));
+                }
+            }
+            let kernel = self.build.kernel(lowered.kernel);
+            Epilogue { kernel, bufs, dims }
+        });
+        let step = match kind {
+            Contraction::MatMul => self.matmul(node, lhs, rhs, (a, b, c), epilogue),
+            _ => self.conv(node, kind, (a, b, c), epilogue),
+        };
+        steps.push(step);
+    }
+
+    fn matmul(
+        &mut self,
+        node: &Node,
+        lhs: (ValueId, bool),
+        rhs: (ValueId, bool),
+        (a, b, c): (BufId, BufId, BufId),
+        epilogue: Option<Epilogue>,
+    ) -> Step {
+        let func = self.func;
+        let (trans_a, trans_b) = (node.attrs.bool("trans_a"), node.attrs.bool("trans_b"));
+        let out = func.ty(node.results[0]);
+        let r = out.rank();
+        let (mut m, n) = (out.shape[r - 2].clone(), out.shape[r - 1].clone());
+        let lt = func.ty(node.operands[0]);
+        let k = lt.shape[if trans_a { r - 2 } else { r - 1 }].clone();
+        let mut batch = Dim::product(&out.shape[..r - 2]);
+        let mut a_stride =
+            if lhs.1 { Dim::constant(0) } else { m.clone() * k.clone() };
+        let b_stride = if rhs.1 { Dim::constant(0) } else { n.clone() * k.clone() };
+        // One right-hand side for all batches: the batches are more rows.
+        if rhs.1 && !lhs.1 && !trans_a {
+            m = batch * m;
+            batch = Dim::constant(1);
+            a_stride = m.clone() * k.clone();
+        }
+        Step::MatMul(MatMul {
+            dtype: out.dtype,
+            a,
+            b,
+            c,
+            m: self.dim(&m),
+            n: self.dim(&n),
+            k: self.dim(&k),
+            batch: self.dim(&batch),
+            a_stride: self.dim(&a_stride),
+            b_stride: self.dim(&b_stride),
+            trans_a,
+            trans_b,
+            accumulate: false,
+            epilogue,
+        })
+    }
+
+    fn conv(
+        &mut self,
+        node: &Node,
+        kind: Contraction,
+        (lhs, rhs, out): (BufId, BufId, BufId),
+        epilogue: Option<Epilogue>,
+    ) -> Step {
+        let func = self.func;
+        let ty = |i: usize| func.ty(node.operands[i]).shape.clone();
+        let result = func.ty(node.results[0]).clone();
+        // The forward convolution's image, filter and output.
+        let (image, filter, output, kind) = match kind {
+            Contraction::Conv2dGradInput => (result.shape.clone(), ty(1), ty(0), ConvKind::GradInput),
+            Contraction::Conv2dGradFilter => {
+                (ty(0), result.shape.clone(), ty(1), ConvKind::GradFilter)
+            }
+            _ => (ty(0), ty(1), result.shape.clone(), ConvKind::Forward),
+        };
+        let pair = |name: &str, at: [usize; 2], default: u32| -> [u32; 2] {
+            let list = node.attrs.ints(name);
+            at.map(|i| list.get(i).and_then(|v| u32::try_from(*v).ok()).unwrap_or(default))
+        };
+        let kernel = [2, 3].map(|i| {
+            filter.get(i).and_then(Dim::as_const).and_then(|v| u32::try_from(v).ok()).unwrap_or(1)
+        });
+        Step::Conv(Conv {
+            kind,
+            dtype: result.dtype,
+            lhs,
+            rhs,
+            out,
+            batch: self.dim(&image[0]),
+            in_channels: self.dim(&image[1]),
+            in_h: self.dim(&image[2]),
+            in_w: self.dim(&image[3]),
+            out_channels: self.dim(&output[1]),
+            out_h: self.dim(&output[2]),
+            out_w: self.dim(&output[3]),
+            kernel,
+            stride: pair("stride", [0, 1], 1),
+            dilation: pair("dilation", [0, 1], 1),
+            pad: pair("pad", [0, 2], 0),
+            groups: u32::try_from(node.attrs.int("groups")).unwrap_or(1).max(1),
+            epilogue,
+        })
+    }
+
+    /// The base is brought into the result's place, then rows are added.
+    fn scatter_add(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+        let func = self.func;
+        let (base, ids, updates, result) =
+            (node.operands[0], node.operands[1], node.operands[2], node.results[0]);
+        let ty = func.ty(result).clone();
+        let dst = self.value(result);
+        self.storages.list[dst.0 as usize].region = region.index() as u32;
+        if zeros(func, base) {
+            let time = self.tick();
+            let buf = self.write(result, time, region);
+            steps.push(Step::Call(Call { func: Routine::Zero, bufs: vec![buf], ints: vec![] }));
+        } else {
+            let src = self.value(base);
+            steps.push(self.copy(src, dst, &ty, region));
+            self.note_read(base, self.time);
+        }
+        let step = self.scatter(Routine::ScatterAddRows, dst, &ty, ids, updates);
+        steps.push(step);
+    }
+
+    fn scatter(
+        &mut self,
+        routine: Routine,
+        dst: StorageId,
+        ty: &TensorType,
+        ids: ValueId,
+        updates: ValueId,
+    ) -> Step {
+        let time = self.tick();
+        let (i, u) = (self.read(ids, time), self.read(updates, time));
+        self.storages.touch(dst, time, true);
+        let d = self.buffer(dst, ty);
+        let rows = ty.shape[0].clone();
+        let width = Dim::product(&ty.shape[1..]);
+        let count = self.func.ty(ids).elements();
+        let ints = self.shape(&[rows, count, width]);
+        Step::Call(Call { func: routine, bufs: vec![d, i, u], ints })
+    }
+
+    fn effect(
+        &mut self,
+        id: NodeId,
+        region: RegionId,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Vec<Diag>> {
+        let func = self.func;
+        let node = &func.nodes[id];
+        match (node.op.name(), node.var) {
+            ("assign", Some(v)) => {
+                let dst = self.variable(v);
+                let src = self.value(node.operands[0]);
+                let ty = self.graph.vars[v].ty.clone();
+                let step = self.copy(src, dst, &ty, region);
+                self.note_read(node.operands[0], self.time);
+                self.writes.entry(v).or_default().push(self.time);
+                steps.push(step);
+            }
+            ("scatter_assign" | "scatter_assign_add", Some(v)) => {
+                let dst = self.variable(v);
+                let ty = self.graph.vars[v].ty.clone();
+                let routine = match node.op.name() {
+                    "scatter_assign" => Routine::ScatterSetRows,
+                    _ => Routine::ScatterAddRows,
+                };
+                let (ids, updates) = (node.operands[0], node.operands[1]);
+                let step = self.scatter(routine, dst, &ty, ids, updates);
+                self.scatters.insert(self.time);
+                self.writes.entry(v).or_default().push(self.time);
+                steps.push(step);
+            }
+            ("print", _) => {
+                let time = self.tick();
+                let buf = self.read(node.operands[0], time);
+                steps.push(Step::Print { label: node.attrs.str("label").to_string(), buf });
+            }
+            ("assert", _) => {
+                let time = self.tick();
+                let cond = self.read(node.operands[0], time);
+                let message = node.attrs.str("message").to_string();
+                let place = self.build.place(node.span);
+                steps.push(Step::Assert { cond, message, place });
+            }
+            _ => {
+                return Err(vec![
+                    Diag::error("E0490", format!("`{}` cannot be compiled yet", node.op.name()))
+                        .at(node.span, "used here"),
+                ]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads whose variable is written before the last use of their value.
+    fn late_reads(&self) -> BTreeSet<NodeId> {
+        let mut out = BTreeSet::new();
+        for (node, var, time) in &self.reads {
+            let value = self.func.nodes[*node].results[0];
+            let Some(last) = self.read_uses.get(&value) else { continue };
+            let writes = self.writes.get(var).into_iter().flatten();
+            // A write in the very step of the last use is the copy (or the
+            // in-place update) that ends the old value's life.
+            let scattered = self.scatters.contains(last);
+            if writes.into_iter().any(|w| w > time && (w < last || (w == last && scattered))) {
+                out.insert(*node);
+            }
+        }
+        out
+    }
+
+    fn finish(mut self, mut steps: Vec<Step>) -> Entry {
+        // Variables first: an update in place beats a result in place.
+        let (vars, rest): (Vec<Copy>, Vec<Copy>) = std::mem::take(&mut self.copies)
+            .into_iter()
+            .partition(|c| matches!(self.storages.home(c.dst), Some(Home::Var(_))));
+        for c in vars.iter().chain(&rest) {
+            self.storages.coalesce(c);
+        }
+        for (inner, outer, time) in std::mem::take(&mut self.shares) {
+            self.storages.share_result(inner, outer, time);
+        }
+        let slots = self.storages.assign();
+        let slots: Vec<ExprId> =
+            slots.iter().map(|sizes| self.exprs.max(sizes, &mut self.build.dims)).collect();
+        let homes: Vec<Home> = self
+            .buffers
+            .iter()
+            .map(|(s, ..)| self.storages.home(*s).unwrap_or(Home::Slot(0)))
+            .collect();
+        drop_copies(&mut steps, &homes);
+        let buffers = self
+            .buffers
+            .iter()
+            .zip(&homes)
+            .map(|((_, shape, dtype, len), home)| Buffer {
+                dtype: *dtype,
+                len: *len,
+                shape: shape.clone(),
+                home: *home,
+            })
+            .collect();
+        let mut writes: Vec<u32> = vec![];
+        self.func.walk(&mut |_, node| {
+            if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var) {
+                writes.push(v.index() as u32);
+            }
+        });
+        writes.sort();
+        writes.dedup();
+        Entry {
+            name: self.func.name.clone(),
+            doc: self.func.doc.clone(),
+            params: self.params,
+            results: self.results,
+            exprs: self.exprs.list,
+            buffers,
+            slots,
+            steps,
+            writes,
+        }
+    }
+}
+
+/// Copies between two names of one place do nothing.
+fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
+    steps.retain_mut(|s| match s {
+        Step::Copy { src, dst } => homes[*src as usize] != homes[*dst as usize],
+        Step::If { then, otherwise, .. } => {
+            drop_copies(then, homes);
+            drop_copies(otherwise, homes);
+            true
+        }
+        Step::While { head, body, .. } => {
+            drop_copies(head, homes);
+            drop_copies(body, homes);
+            true
+        }
+        _ => true,
+    });
+}
+
+/// The operands a contraction really reads: a matrix repeated over the batches
+/// is read in place, and the flag says so.
+pub(crate) fn contract_operands(
+    func: &Func,
+    node: &Node,
+) -> ((ValueId, bool), (ValueId, bool)) {
+    let peel = |value: ValueId| -> (ValueId, bool) {
+        if node.op != Op::MatMul {
+            return (value, false);
+        }
+        let Some(def) = func.def(value).map(|d| &func.nodes[d]) else { return (value, false) };
+        if def.op != Op::Broadcast {
+            return (value, false);
+        }
+        let (from, to) = (func.ty(def.operands[0]), func.ty(value));
+        let r = to.rank();
+        let axes = def.attrs.ints("axes");
+        let matrix = from.rank() == 2
+            && r > 2
+            && axes == [r as i64 - 2, r as i64 - 1]
+            && from.shape[..] == to.shape[r - 2..];
+        if matrix { (def.operands[0], true) } else { (value, false) }
+    };
+    (peel(node.operands[0]), peel(node.operands[1]))
+}
+
+/// Whether a value is all zero bits.
+fn zeros(func: &Func, value: ValueId) -> bool {
+    let Some(node) = func.def(value).map(|d| &func.nodes[d]) else { return false };
+    match node.op {
+        Op::Const => {
+            is_splat(node)
+                && node.attrs.tensor("value").is_some_and(|t| t.bytes().iter().all(|b| *b == 0))
+        }
+        Op::Broadcast | Op::Reshape => zeros(func, node.operands[0]),
+        _ => false,
+    }
+}

@@ -1,0 +1,80 @@
+//! The order of passes, in one list.
+//!
+//! A pass is a free function from graph to graph. It says whether it changed
+//! anything, and tests hold it to that.
+
+use std::time::{Duration, Instant};
+use tfc_ir::Graph;
+use tfc_ir::diag::{Diag, SourceMap};
+use tfc_ir::program::Program;
+
+/// What a pass did.
+pub struct Passed {
+    pub graph: Graph,
+    pub changed: bool,
+}
+
+pub struct Pass {
+    pub name: &'static str,
+    pub description: &'static str,
+    pub run: fn(Graph, &Options) -> Result<Passed, Vec<Diag>>,
+}
+
+/// How to compile.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// For places in run-time messages.
+    pub sources: SourceMap,
+}
+
+/// Every pass, in the order they run, each once.
+pub const PASSES: &[Pass] = &[];
+
+/// What one pass of a run did and how long it took.
+pub struct Ran {
+    pub name: &'static str,
+    pub changed: bool,
+    pub time: Duration,
+}
+
+/// Runs passes in the order given; `after` sees the graph after each.
+pub fn run_each(
+    mut graph: Graph,
+    passes: &[&Pass],
+    options: &Options,
+    after: &mut dyn FnMut(&Ran, &Graph),
+) -> Result<Graph, Vec<Diag>> {
+    for pass in passes {
+        let start = Instant::now();
+        let passed = (pass.run)(graph, options)?;
+        let ran = Ran { name: pass.name, changed: passed.changed, time: start.elapsed() };
+        graph = passed.graph;
+        after(&ran, &graph);
+    }
+    Ok(graph)
+}
+
+/// Runs passes by name.
+pub fn run_passes(graph: &Graph, names: &[&str]) -> Result<Graph, Vec<Diag>> {
+    let mut passes = vec![];
+    for name in names {
+        match PASSES.iter().find(|p| p.name == *name) {
+            Some(p) => passes.push(p),
+            None => {
+                let known: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+                return Err(vec![
+                    Diag::error("E0901", format!("there is no pass `{name}`"))
+                        .help(format!("the passes are: {}", known.join(", "))),
+                ]);
+            }
+        }
+    }
+    run_each(graph.clone(), &passes, &Options::default(), &mut |_, _| {})
+}
+
+/// The whole way: all passes, then lowering.
+pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
+    let passes: Vec<&Pass> = PASSES.iter().collect();
+    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
+    crate::lower(&graph, &options.sources)
+}
