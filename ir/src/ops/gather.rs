@@ -4,7 +4,6 @@ use super::util::*;
 use super::{pull, scatter_add, sizes};
 use crate::attr::AttrKind;
 use crate::eval::Data;
-use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
@@ -73,12 +72,8 @@ pub const DEF: OpDef = OpDef {
         from.extend_from_slice(&at[axis + ids_rank..]);
         pull::anchor(k, &mut from, [&size]);
         let element = k.operand(0, &from);
-        if k.never_empty(&size) {
-            return element;
-        }
-        let (zero, end) = (pull::int(k, 0), k.index(&pull::ix(&size)));
-        let some = k.op(ScalarOp::Lt, &[zero, end]);
-        pull::guard(k, Some(some), element, 0.0)
+        let some = pull::nonempty(k, &[size]);
+        pull::guard(k, some, element, 0.0)
     }),
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;

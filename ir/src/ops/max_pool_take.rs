@@ -39,7 +39,9 @@ pub const DEF: OpDef = OpDef {
         let column = k.op(ScalarOp::Rem, &[index, width]);
         let mut from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
         pull::anchor(k, &mut from, &image[2..]);
-        k.operand(0, &from)
+        let element = k.operand(0, &from);
+        let some = pull::nonempty(k, &image[2..]);
+        pull::guard(k, some, element, 0.0)
     }),
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;

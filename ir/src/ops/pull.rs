@@ -59,6 +59,15 @@ pub fn anchor<'a>(k: &dyn Pull, at: &mut [Ix], guarded: impl IntoIterator<Item =
     }
 }
 
+/// Whether none of these axes is empty, where that is not certain.
+pub fn nonempty(k: &mut dyn Pull, sizes: &[Dim]) -> Option<Reg> {
+    if sizes.iter().all(|size| k.never_empty(size)) {
+        return None;
+    }
+    let (zero, count) = (int(k, 0), k.index(&ix(&Dim::product(sizes))));
+    Some(k.op(ScalarOp::Lt, &[zero, count]))
+}
+
 pub fn and(k: &mut dyn Pull, a: Option<Reg>, b: Reg) -> Reg {
     match a {
         Some(a) => k.op(ScalarOp::And, &[a, b]),
