@@ -164,9 +164,24 @@ fn movement_rows() -> Vec<Row> {
             .shape("low", &[t(), n(0)])
             .shape("high", &[n(0), n(1)])
             .ints("interior", &[0, 2]),
-        row(Op::Reverse, vec![x(&[b(), n(3)])]).ints("axes", &[1]),
+        // A stride along a run-time axis.
+        row(Op::Slice, vec![x(&[b(), t()])])
+            .shape("starts", &[n(0), n(0)])
+            .shape("ends", &[b(), t()])
+            .ints("strides", &[2, 1]),
+        // Cutting, spreading and both; by run-time amounts too.
+        row(Op::Pad, vec![x(&[b() + n(1), n(3)])])
+            .shape("low", &[n(-1), n(-2)])
+            .shape("high", &[t(), n(-1)])
+            .ints("interior", &[0, 2]),
+        row(Op::Pad, vec![x(&[t(), n(3)])])
+            .shape("low", &[b() - t(), n(1)])
+            .shape("high", &[n(1), n(-1)])
+            .ints("interior", &[0, 1]),
+        row(Op::Reverse, vec![x(&[b(), n(3)])]).ints("axes", &[1, 0]),
         row(Op::Gather, vec![x(&[n(4), t()]), ints(&[5], &[1, 3, 1, 0, 9])]).int("axis", 0),
         row(Op::Gather, vec![x(&[t(), n(4)]), ints(&[2, 2], &[1, 3, 1, -1])]).int("axis", 1),
+        row(Op::Gather, vec![x(&[b(), n(4), t()]), ints(&[], &[2])]).int("axis", 1),
         row(Op::DynamicSlice, vec![x(&[n(4), n(5)]), scalar(1), scalar(9)])
             .shape("sizes", &[n(2), n(3)]),
         row(Op::DynamicUpdateSlice, vec![x(&[n(4), b()]), x(&[n(2), t()]), scalar(3), scalar(0)]),
@@ -189,7 +204,13 @@ fn window_rows() -> Vec<Row> {
     let pooled = || x(&[t(), n(2), n(2), n(3)]);
     let indices = || ints(&[2, 2, 2, 3], &[0, 2, 4, 10, 13, 19].repeat(4));
     let shape = [t(), n(2), n(4), n(5)];
+    // Overlapping windows of run-time images, padded unevenly.
+    let wide = |row: Row| row.ints("stride", &[1, 2]).ints("pad", &[1, 0, 2, 1]);
+    let big = || x(&[n(1), n(2), b() + n(4), t() + n(3)]);
     vec![
+        wide(row(Op::Conv2d, vec![big(), x(&[n(3), n(2), n(3), n(2)])])).ints("dilation", &[2, 1]),
+        wide(row(Op::AvgPool, vec![big()])).ints("window", &[2, 3]),
+        wide(row(Op::MaxPool, vec![big()])).ints("window", &[2, 3]),
         conv(row(Op::Conv2d, vec![image(), filter()])),
         conv(row(Op::Conv2dGradInput, vec![out(), filter()])).shape("shape", &shape),
         conv(row(Op::Conv2dGradFilter, vec![image(), out()])).ints("kernel", &[2, 2]),
@@ -433,6 +454,31 @@ fn gradients_type_check_in_every_float_type() {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
             let case = build(&row, dtype, &mut Random(7), true);
             run(&case, &case.feeds);
+        }
+    }
+}
+
+/// Run-time dims that turn out to be zero: formulas still have shapes.
+#[test]
+fn gradients_of_empty_tensors() {
+    let none = |_: &str| Some(0);
+    for row in rows() {
+        let case = build(&row, DType::F64, &mut Random(7), true);
+        let func = &case.graph.entries[0];
+        let feed = |(v, old): (&ValueId, &Tensor)| {
+            let ty = func.ty(*v);
+            if ty.static_shape().is_some() {
+                return old.clone();
+            }
+            let shape = ty.shape.iter().map(|d| d.eval(&none).unwrap() as usize).collect();
+            Tensor::splat(ty.dtype, shape, 1.0)
+        };
+        let feeds: Vec<Tensor> = func.params().iter().zip(&case.feeds).map(feed).collect();
+        let results = run(&case, &feeds);
+        for (i, v) in case.floats.iter().enumerate() {
+            let shape: Vec<i64> = results[1 + i].shape().iter().map(|d| *d as i64).collect();
+            let want: Vec<i64> = func.ty(*v).shape.iter().map(|d| d.eval(&none).unwrap()).collect();
+            assert_eq!(shape, want, "{}", row.op.name());
         }
     }
 }
