@@ -55,7 +55,7 @@ fn dims_come_from_feeds_and_must_agree() {
     let (b, t) = (Dim::sym("B"), Dim::sym("T"));
     let params = [
         ("x", ty(DType::F32, &[b.clone(), Dim::constant(2)])),
-        ("y", ty(DType::F32, &[b.clone()])),
+        ("y", ty(DType::F32, std::slice::from_ref(&b))),
         ("z", ty(DType::F32, &[b * t.clone(), t])),
     ];
     let g = with_entry(graph(), &params, |_, p| vec![p[1]]);

@@ -2,8 +2,8 @@
 
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
-use crate::kernel::ScalarType;
-use crate::lower::Lower;
+use crate::kernel::{Reg, Scalar, ScalarOp, ScalarType};
+use crate::lower::{Lower, Pull};
 use crate::op::*;
 use crate::{DType, OpDef, TensorType};
 
@@ -12,7 +12,12 @@ pub const DEF: OpDef = OpDef {
     summary: "Converts elements to another type. Floats become integers by truncation, with \
               saturation; NaN becomes 0. Numbers become bool by `!= 0`.",
     operands: &[Operand::one("x", Kind::Any)],
-    attrs: &[AttrSpec { name: "to", kind: AttrKind::DType, default: None, doc: "the element type" }],
+    attrs: &[AttrSpec {
+        name: "to",
+        kind: AttrKind::DType,
+        default: None,
+        doc: "the element type",
+    }],
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
@@ -28,7 +33,14 @@ pub const DEF: OpDef = OpDef {
     rules: &[],
     lower: Lower::Map(|k, a| {
         let to = k.result_type().dtype;
-        k.convert(a[0], ScalarType::of(to))
+        let float = k.reg_type(a[0]).is_float();
+        let whole = k.convert(a[0], ScalarType::of(to));
+        // Registers are wider than these types, and saturate at their own range.
+        match to {
+            DType::I8 if float => limit(k, whole, -128, 127),
+            DType::U8 if float => limit(k, whole, 0, 255),
+            _ => whole,
+        }
     }),
     eval: Eval::Pure(|cx| {
         let to = cx.attrs.dtype("to").unwrap_or(DType::F32);
@@ -53,3 +65,9 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+fn limit(k: &mut dyn Pull, x: Reg, lo: i32, hi: i32) -> Reg {
+    let (lo, hi) = (k.constant(Scalar::I32(lo)), k.constant(Scalar::I32(hi)));
+    let x = k.op(ScalarOp::Max, &[x, lo]);
+    k.op(ScalarOp::Min, &[x, hi])
+}
