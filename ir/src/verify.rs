@@ -269,11 +269,13 @@ impl<'a> Checker<'a> {
             Err(err) => self.report(node.span, err.message),
         }
         // What regions are given is not part of `infer`.
-        let given: &[TensorType] = match node.op {
-            Op::If => &[],
-            _ => &operands,
-        };
-        for &region in &node.regions {
+        for (i, &region) in node.regions.iter().enumerate() {
+            let given = match (node.op, i) {
+                (Op::If, _) => vec![],
+                // The gradient also gets the value and what flows into it.
+                (Op::CustomGrad, 1) => [&operands[..], &results, &results].concat(),
+                _ => operands.clone(),
+            };
             let Some(params) = types(&func.regions[region].params) else { continue };
             if params != given {
                 self.report(
@@ -281,7 +283,7 @@ impl<'a> Checker<'a> {
                     format!(
                         "a region of {what} takes ({}), but is given ({})",
                         show(&params),
-                        show(given)
+                        show(&given)
                     ),
                 );
             }

@@ -52,6 +52,7 @@ ops! {
     if_op: If,
     while_op: While,
     grad: Grad,
+    custom_grad: CustomGrad,
     // Elementwise, one operand
     neg: Neg,
     abs: Abs,
