@@ -4,8 +4,8 @@ use crate::diag::Span;
 use crate::graph::{Def, Value, Var};
 use crate::op::{InferCx, InferError, Place};
 use crate::vjp::{Emit, V};
-use crate::{Attrs, Func, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
-use cranelift_entity::{EntityRef, PrimaryMap};
+use crate::{Attrs, Func, Node, NodeId, Op, Region, RegionId, TensorType, ValueId, VarId};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -222,5 +222,141 @@ impl Emit for GraphEmit<'_, '_> {
 
     fn ty(&self, v: V) -> TensorType {
         self.inner.borrow().0.func.ty(ValueId::new(v.0 as usize)).clone()
+    }
+}
+
+/// Rebuilds a function node by node: how passes change graphs.
+///
+/// Nodes are visited in order. A visitor may emit other nodes and name the
+/// values that replace the node's results; otherwise the node is copied with
+/// its operands replaced. Regions are rebuilt the same way.
+pub struct Rewriter<'a> {
+    pub old: &'a Func,
+    pub new: Func,
+    pub vars: &'a PrimaryMap<VarId, Var>,
+    /// The region of `new` being filled.
+    pub region: RegionId,
+    values: SecondaryMap<ValueId, Option<ValueId>>,
+    nodes: SecondaryMap<NodeId, Option<NodeId>>,
+}
+
+/// Gives the values that replace a node's results, or none to copy the node.
+pub type Visit<'v, E> =
+    dyn FnMut(&mut Rewriter<'_>, NodeId) -> Result<Option<Vec<ValueId>>, E> + 'v;
+
+impl<'a> Rewriter<'a> {
+    pub fn rewrite<E: From<InferError>>(
+        old: &'a Func,
+        vars: &'a PrimaryMap<VarId, Var>,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<Func, E> {
+        let mut new = Func::new(&old.name);
+        new.doc = old.doc.clone();
+        new.result_names = old.result_names.clone();
+        new.span = old.span;
+        let region = new.body;
+        let mut r = Rewriter {
+            old,
+            new,
+            vars,
+            region,
+            values: SecondaryMap::new(),
+            nodes: SecondaryMap::new(),
+        };
+        r.fill(old.body, visit)?;
+        Ok(r.new)
+    }
+
+    /// Rebuilds a region of the old function into the current one.
+    fn fill<E: From<InferError>>(
+        &mut self,
+        from: RegionId,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<(), E> {
+        let old = self.old;
+        for &p in &old.regions[from].params {
+            let value = &old.values[p];
+            let new = self.builder(Span::NONE).param(value.ty.clone(), value.name.clone());
+            self.values[p] = Some(new);
+        }
+        for &id in &old.regions[from].nodes {
+            let results = match visit(self, id)? {
+                Some(values) => values,
+                None => {
+                    let copy = self.copy(id, visit)?;
+                    self.new.nodes[copy].results.clone()
+                }
+            };
+            for (&old_value, new_value) in old.nodes[id].results.iter().zip(results) {
+                self.replace(old_value, new_value);
+            }
+        }
+        let results: Vec<ValueId> =
+            old.regions[from].results.iter().map(|v| self.get(*v)).collect();
+        self.new.regions[self.region].results = results;
+        Ok(())
+    }
+
+    /// Copies a node, its regions included, with operands replaced.
+    fn copy<E: From<InferError>>(
+        &mut self,
+        id: NodeId,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<NodeId, E> {
+        let node = &self.old.nodes[id];
+        let mut regions = vec![];
+        for &from in &node.regions {
+            let to = self.new.regions.push(Region::default());
+            let outer = std::mem::replace(&mut self.region, to);
+            self.fill(from, visit)?;
+            self.region = outer;
+            regions.push(to);
+        }
+        let spec = NodeSpec {
+            op: node.op,
+            operands: node.operands.iter().map(|v| self.get(*v)).collect(),
+            attrs: node.attrs.clone(),
+            var: node.var,
+            regions,
+            after: node.after.iter().filter_map(|n| self.nodes[*n]).collect(),
+            device: node.device.clone(),
+            span: node.span,
+        };
+        let new = self.builder(node.span).node(spec)?;
+        self.nodes[id] = Some(new);
+        Ok(new)
+    }
+
+    /// What stands for an old value. Values are defined before they are used,
+    /// so there is one.
+    pub fn get(&self, old: ValueId) -> ValueId {
+        self.values[old].unwrap_or_else(|| unreachable!("{old} is used before it is defined"))
+    }
+
+    /// Lets `new` stand for `old`, and take its name if it has none.
+    pub fn replace(&mut self, old: ValueId, new: ValueId) {
+        self.values[old] = Some(new);
+        if self.new.values[new].name.is_none() {
+            self.new.values[new].name = self.old.values[old].name.clone();
+        }
+    }
+
+    /// What stands for an old node in `after` edges.
+    pub fn node(&self, old: NodeId) -> Option<NodeId> {
+        self.nodes[old]
+    }
+
+    /// `new` takes the place of the old node in `after` edges.
+    pub fn replace_node(&mut self, old: NodeId, new: NodeId) {
+        self.nodes[old] = Some(new);
+    }
+
+    pub fn builder(&mut self, span: Span) -> Builder<'_> {
+        Builder { func: &mut self.new, vars: self.vars, region: self.region, span }
+    }
+
+    /// The node of the new function that defines a value of it.
+    pub fn def(&self, value: ValueId) -> Option<&Node> {
+        self.new.def(value).map(|id| &self.new.nodes[id])
     }
 }

@@ -4,9 +4,16 @@
 //! kernels, steps and a memory plan.
 #![forbid(unsafe_code)]
 
+pub mod canonicalize;
+pub mod cse;
+pub mod dce;
+pub mod differentiate;
 pub mod egraph;
+pub mod expand;
+pub mod fold;
 mod lower;
 pub mod pipeline;
+mod util;
 
 pub use lower::lower;
 pub use pipeline::{Options, compile, run_passes};

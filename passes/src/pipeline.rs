@@ -3,6 +3,12 @@
 //! A pass is a free function from graph to graph. It says whether it changed
 //! anything, and tests hold it to that.
 
+use crate::canonicalize::canonicalize;
+use crate::cse::cse;
+use crate::dce::dce;
+use crate::differentiate::differentiate;
+use crate::expand::expand;
+use crate::fold::fold;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
@@ -23,12 +29,45 @@ pub struct Pass {
 /// How to compile.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
+    /// Leave gradients as `vjp` terms for the e-graph to write out.
+    pub gradient_terms: bool,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
 
 /// Every pass, in the order they run, each once.
-pub const PASSES: &[Pass] = &[];
+pub const PASSES: &[Pass] = &[
+    Pass {
+        name: "canonicalize",
+        description: "drop ops that do nothing, merge chains of movement",
+        run: canonicalize,
+    },
+    Pass { name: "fold", description: "compute what depends on literals alone", run: fold },
+    Pass { name: "cse", description: "compute equal things once", run: cse },
+    Pass { name: "differentiate", description: "write gradients out", run: differentiate },
+    Pass {
+        name: "expand",
+        description: "write composite ops out in simpler ones",
+        run: expand,
+    },
+    Pass {
+        name: "simplify",
+        description: "canonicalize, fold and merge what gradients and expansions brought",
+        run: simplify,
+    },
+    Pass { name: "dce", description: "drop what nothing needs", run: dce },
+];
+
+fn simplify(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+    let mut changed = false;
+    let mut graph = graph;
+    for pass in [canonicalize, fold, cse] {
+        let passed = pass(graph, options)?;
+        changed |= passed.changed;
+        graph = passed.graph;
+    }
+    Ok(Passed { graph, changed })
+}
 
 /// What one pass of a run did and how long it took.
 pub struct Ran {

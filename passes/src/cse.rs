@@ -1,0 +1,90 @@
+//! Computes equal things once.
+//!
+//! Pure nodes with equal op, operands, attributes and device are one. Reads of
+//! a variable with no write between them are one. Inside a region, what the
+//! enclosing ones computed is used too.
+
+use crate::pipeline::{Options, Passed};
+use crate::util::{Stop, each_func, rewrite};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tfc_ir::diag::Diag;
+use tfc_ir::op::Effect;
+use tfc_ir::{Attrs, Func, Graph, Node, Op, RegionId, ValueId, VarId};
+
+pub fn cse(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+    each_func(graph, |graph, func| run(graph, func))
+}
+
+type Key = (Op, Vec<ValueId>, Attrs, Option<Arc<str>>, Option<(VarId, u32)>);
+
+fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
+    let mut changed = false;
+    // Per open region (of the new function), what it computed.
+    let mut known: Vec<(RegionId, BTreeMap<Key, Vec<ValueId>>)> = vec![];
+    let mut versions: BTreeMap<VarId, u32> = BTreeMap::new();
+    let mut next = 0;
+    let new = rewrite(graph, func, &mut |r, id| {
+        let node = &r.old.nodes[id];
+        // Regions are entered innermost last and left for good.
+        if !known.iter().any(|(region, _)| *region == r.region) {
+            known.push((r.region, BTreeMap::new()));
+        }
+        while known.last().is_some_and(|(region, _)| *region != r.region) {
+            known.pop();
+        }
+        let state = match (node.op.def().effect, node.var) {
+            (Effect::Pure, _) => None,
+            (Effect::Read, Some(v)) => Some((v, versions.get(&v).copied().unwrap_or(0))),
+            _ => {
+                // Writes inside a loop also precede the reads before them.
+                let mut touched = vec![];
+                written(r.old, node, &mut touched);
+                for v in touched {
+                    next += 1;
+                    versions.insert(v, next);
+                }
+                return Ok(None);
+            }
+        };
+        if !node.regions.is_empty() || !node.after.is_empty() {
+            return Ok(None);
+        }
+        let operands: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
+        let key = (node.op, operands, node.attrs.clone(), node.device.clone(), state);
+        if let Some(values) = known.iter().rev().find_map(|(_, map)| map.get(&key)) {
+            changed = true;
+            return Ok(Some(values.clone()));
+        }
+        let spec = tfc_ir::build::NodeSpec {
+            op: node.op,
+            operands: key.1.clone(),
+            attrs: node.attrs.clone(),
+            var: node.var,
+            regions: vec![],
+            after: vec![],
+            device: node.device.clone(),
+            span: node.span,
+        };
+        let copy = r.builder(node.span).node(spec)?;
+        r.replace_node(id, copy);
+        let values = r.new.nodes[copy].results.clone();
+        if let Some((_, map)) = known.last_mut() {
+            map.insert(key, values.clone());
+        }
+        Ok(Some(values))
+    })?;
+    Ok((new, changed))
+}
+
+/// Variables a node or its regions write.
+fn written(func: &Func, node: &Node, out: &mut Vec<VarId>) {
+    if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var) {
+        out.push(v);
+    }
+    for &r in &node.regions {
+        for &id in &func.regions[r].nodes {
+            written(func, &func.nodes[id], out);
+        }
+    }
+}
