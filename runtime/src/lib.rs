@@ -1,1 +1,40 @@
+//! What compiled programs link: it loads a plan, binds run-time dims, runs the
+//! steps, and talks to files and to the user.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`model`] | a loaded program, called from any thread |
+//! | [`bind`] | run-time dims from the shapes of feeds, and what to say when they do not fit |
+//! | [`exec`], [`geometry`], [`calls`] | walking the steps, after checking their sizes |
+//! | [`state`] | variables and who may touch them when |
+//! | [`pool`] | threads |
+//! | [`gemm`], [`conv`] | contractions |
+//! | [`io`] | .npy, .npz, .safetensors, literals |
+//! | [`cli`] | the command line of a compiled program |
+//! | [`capi`] | the C interface |
+//!
+//! Invariants
+//! - No input (feeds, files, state, command line) can make it panic: every
+//!   failure is an [`Error`] with a code.
+//! - Results do not depend on the number of threads.
+//! - It knows nothing of graphs: only `tfc-abi`.
 
+pub mod bind;
+pub mod calls;
+pub mod conv;
+pub mod error;
+pub mod exec;
+pub mod gemm;
+mod geometry;
+pub mod io;
+pub mod mem;
+pub mod model;
+pub mod pool;
+pub mod show;
+pub mod state;
+pub mod tensor;
+
+pub use error::{Error, Kind, Result};
+pub use model::{Model, Options};
+pub use pool::Pool;
+pub use tensor::{FeedView, ResultView, TensorBuf};

@@ -1,0 +1,132 @@
+//! Routines a plan may call that are not worth generating code for.
+
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use tfc_abi::DType;
+use tfc_abi::plan::Func;
+
+/// Carries out `func`.
+///
+/// # Safety
+/// `bufs` are valid for the sizes `ints` gives them (see [`Func`]), aligned, and
+/// of the dtypes said; `bytes` is the size of the first one.
+pub unsafe fn call(
+    func: Func,
+    dtype: DType,
+    ids: DType,
+    bytes: usize,
+    bufs: [*mut u8; 3],
+    ints: [usize; 3],
+) -> Result<()> {
+    match func {
+        Func::Zero => {
+            if bytes > 0 {
+                // SAFETY: the buffer has this many bytes.
+                unsafe { bufs[0].write_bytes(0, bytes) };
+            }
+            Ok(())
+        }
+        // SAFETY: the caller's promise, passed on.
+        Func::ScatterSetRows => unsafe {
+            rows(ids, bufs, ints, dtype.size(), |dst, src, width| {
+                std::ptr::copy_nonoverlapping(src, dst, width * dtype.size());
+            })
+        },
+        // SAFETY: as above; the elements are of `dtype`.
+        Func::ScatterAddRows => unsafe {
+            let add: unsafe fn(*mut u8, *const u8, usize) = match dtype {
+                DType::F32 => |d, s, n| add(d.cast::<f32>(), s.cast(), n, |a, b| a + b),
+                DType::F64 => |d, s, n| add(d.cast::<f64>(), s.cast(), n, |a, b| a + b),
+                DType::F16 => |d, s, n| add(d.cast::<f16>(), s.cast(), n, |a, b| a + b),
+                DType::BF16 => |d, s, n| add(d.cast::<bf16>(), s.cast(), n, |a, b| a + b),
+                DType::I8 => |d, s, n| add(d.cast::<i8>(), s.cast(), n, i8::wrapping_add),
+                DType::U8 => |d, s, n| add(d.cast::<u8>(), s.cast(), n, u8::wrapping_add),
+                DType::I32 => |d, s, n| add(d.cast::<i32>(), s.cast(), n, i32::wrapping_add),
+                DType::I64 => |d, s, n| add(d.cast::<i64>(), s.cast(), n, i64::wrapping_add),
+                DType::Bool => |d, s, n| add(d, s, n, |a, b| a | b),
+            };
+            rows(ids, bufs, ints, dtype.size(), |dst, src, width| add(dst, src, width))
+        },
+    }
+}
+
+/// # Safety
+/// Both pointers are valid for `n` elements.
+unsafe fn add<T: Copy>(dst: *mut T, src: *const T, n: usize, f: impl Fn(T, T) -> T) {
+    for i in 0..n {
+        // SAFETY: `i < n`.
+        unsafe { *dst.add(i) = f(*dst.add(i), *src.add(i)) };
+    }
+}
+
+/// Applies `update` to each named row, in order. Fails before the first change
+/// when an id is out of range.
+///
+/// # Safety
+/// As [`call`].
+unsafe fn rows(
+    id_type: DType,
+    [dst, ids, upd]: [*mut u8; 3],
+    [rows, count, width]: [usize; 3],
+    size: usize,
+    update: impl Fn(*mut u8, *const u8, usize),
+) -> Result<()> {
+    // SAFETY: there are `count` ids of this type.
+    let id = |i: usize| unsafe {
+        match id_type {
+            DType::I64 => *ids.cast::<i64>().add(i),
+            _ => i64::from(*ids.cast::<i32>().add(i)),
+        }
+    };
+    for i in 0..count {
+        if usize::try_from(id(i)).map_or(true, |r| r >= rows) {
+            return Err(Error::data(
+                "E0510",
+                format!("row {} of {rows} does not exist, so it cannot be updated", id(i)),
+            )
+            .note(format!("index number {i} of the update asks for it")));
+        }
+    }
+    for i in 0..count {
+        let row = id(i) as usize;
+        // SAFETY: `row < rows` and `i < count`, both checked.
+        unsafe { update(dst.add(row * width * size), upd.add(i * width * size), width) };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scatter(func: Func, ids: &[i64]) -> Result<Vec<f32>> {
+        let mut dst = vec![0f32; 6];
+        let upd = [1f32, 2., 3., 4., 5., 6.];
+        let bufs = [
+            dst.as_mut_ptr().cast::<u8>(),
+            ids.as_ptr().cast_mut().cast(),
+            upd.as_ptr().cast_mut().cast(),
+        ];
+        // SAFETY: three rows of two; at most three ids.
+        unsafe { call(func, DType::F32, DType::I64, 24, bufs, [3, ids.len(), 2])? };
+        Ok(dst)
+    }
+
+    #[test]
+    fn rows_add_and_set_in_order() {
+        let add = scatter(Func::ScatterAddRows, &[2, 0, 2]).unwrap();
+        assert_eq!(add, [3., 4., 0., 0., 6., 8.]);
+        let set = scatter(Func::ScatterSetRows, &[2, 0, 2]).unwrap();
+        assert_eq!(set, [3., 4., 0., 0., 5., 6.]);
+        let zero = scatter(Func::Zero, &[0]).unwrap();
+        assert_eq!(zero, [0.; 6]);
+    }
+
+    #[test]
+    fn rows_out_of_range_fail() {
+        for bad in [3, -1, i64::MAX, i64::MIN] {
+            let e = scatter(Func::ScatterAddRows, &[0, bad]).unwrap_err();
+            assert_eq!(e.code(), "E0510");
+        }
+    }
+}

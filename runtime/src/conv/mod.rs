@@ -1,0 +1,79 @@
+//! Convolutions, NCHW images and OIHW filters.
+
+pub mod simple;
+
+use crate::gemm::BlockFn;
+use crate::gemm::simple::Truth;
+use crate::pool::Pool;
+use half::{bf16, f16};
+use tfc_abi::DType;
+use tfc_abi::plan::{Conv, ConvKind};
+
+/// A convolution with its sizes; see [`Conv`].
+#[derive(Clone, Copy, Debug)]
+pub struct ConvArgs {
+    pub kind: ConvKind,
+    pub dtype: DType,
+    pub lhs: *const u8,
+    pub rhs: *const u8,
+    pub out: *mut u8,
+    pub batch: usize,
+    pub in_channels: usize,
+    pub in_h: usize,
+    pub in_w: usize,
+    pub out_channels: usize,
+    pub out_h: usize,
+    pub out_w: usize,
+    pub kernel: [usize; 2],
+    pub stride: [usize; 2],
+    pub dilation: [usize; 2],
+    pub pad: [usize; 2],
+    pub groups: usize,
+}
+
+// SAFETY: the operands are read only, and parts of the result are disjoint.
+unsafe impl Sync for ConvArgs {}
+
+impl ConvArgs {
+    pub fn new(c: &Conv, size: impl Fn(u32) -> usize, ptr: impl Fn(u32) -> *mut u8) -> ConvArgs {
+        ConvArgs {
+            kind: c.kind,
+            dtype: c.dtype,
+            lhs: ptr(c.lhs),
+            rhs: ptr(c.rhs),
+            out: ptr(c.out),
+            batch: size(c.batch),
+            in_channels: size(c.in_channels),
+            in_h: size(c.in_h),
+            in_w: size(c.in_w),
+            out_channels: size(c.out_channels),
+            out_h: size(c.out_h),
+            out_w: size(c.out_w),
+            kernel: c.kernel.map(|v| v as usize),
+            stride: c.stride.map(|v| v as usize),
+            dilation: c.dilation.map(|v| v as usize),
+            pad: c.pad.map(|v| v as usize),
+            groups: c.groups as usize,
+        }
+    }
+}
+
+/// # Safety
+/// The pointers are aligned and valid for the sizes given; `out` overlaps
+/// neither operand.
+pub unsafe fn conv(pool: &Pool, args: &ConvArgs, finished: Option<BlockFn<'_>>) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match args.dtype {
+            DType::F32 => simple::conv::<f32>(pool, args, finished),
+            DType::F64 => simple::conv::<f64>(pool, args, finished),
+            DType::F16 => simple::conv::<f16>(pool, args, finished),
+            DType::BF16 => simple::conv::<bf16>(pool, args, finished),
+            DType::I8 => simple::conv::<i8>(pool, args, finished),
+            DType::U8 => simple::conv::<u8>(pool, args, finished),
+            DType::I32 => simple::conv::<i32>(pool, args, finished),
+            DType::I64 => simple::conv::<i64>(pool, args, finished),
+            DType::Bool => simple::conv::<Truth>(pool, args, finished),
+        }
+    }
+}

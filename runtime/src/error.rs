@@ -1,0 +1,194 @@
+//! What can go wrong at run time, in the user's words.
+//!
+//! Every failure has a stable code that `tfc explain` knows, one sentence that
+//! says what is wrong, notes with the facts behind it and, where there is one, a
+//! help that can be applied.
+
+use std::fmt;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Whose problem it is; decides the exit code of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The user's graph or data.
+    Data,
+    /// The command line.
+    Usage,
+    /// The file system or the machine.
+    Io,
+    /// The compiler or the runtime.
+    Bug,
+}
+
+impl Kind {
+    pub const fn exit_code(self) -> i32 {
+        match self {
+            Kind::Data => 1,
+            Kind::Usage => 2,
+            Kind::Io => 3,
+            Kind::Bug => 101,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Inner {
+    code: &'static str,
+    kind: Kind,
+    message: String,
+    notes: Vec<String>,
+    help: Option<String>,
+}
+
+impl Error {
+    fn new(kind: Kind, code: &'static str, message: String) -> Error {
+        Error { inner: Box::new(Inner { code, kind, message, notes: vec![], help: None }) }
+    }
+
+    pub fn data(code: &'static str, message: impl Into<String>) -> Error {
+        Error::new(Kind::Data, code, message.into())
+    }
+
+    pub fn usage(code: &'static str, message: impl Into<String>) -> Error {
+        Error::new(Kind::Usage, code, message.into())
+    }
+
+    pub fn io(code: &'static str, message: impl Into<String>) -> Error {
+        Error::new(Kind::Io, code, message.into())
+    }
+
+    /// A state no input should reach.
+    pub fn bug(message: impl Into<String>) -> Error {
+        Error::new(Kind::Bug, "E0899", message.into())
+            .note("this is a bug in tfc, not in your graph or your data")
+    }
+
+    #[must_use]
+    pub fn note(mut self, note: impl Into<String>) -> Error {
+        self.inner.notes.push(note.into());
+        self
+    }
+
+    #[must_use]
+    pub fn help(mut self, help: impl Into<String>) -> Error {
+        self.inner.help = Some(help.into());
+        self
+    }
+
+    pub fn code(&self) -> &'static str {
+        self.inner.code
+    }
+
+    pub fn kind(&self) -> Kind {
+        self.inner.kind
+    }
+
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    pub fn notes(&self) -> &[String] {
+        &self.inner.notes
+    }
+
+    pub fn help_text(&self) -> Option<&str> {
+        self.inner.help.as_deref()
+    }
+
+    pub fn exit_code(&self) -> i32 {
+        self.inner.kind.exit_code()
+    }
+
+    /// One line of JSON, for `--message-format json`.
+    pub fn to_json(&self) -> String {
+        use crate::io::json::quote;
+        let notes: Vec<String> = self.notes().iter().map(|n| quote(n)).collect();
+        let help = self.help_text().map_or("null".to_owned(), quote);
+        format!(
+            "{{\"severity\":\"error\",\"code\":{},\"message\":{},\"notes\":[{}],\"help\":{help},\"exit_code\":{}}}",
+            quote(self.code()),
+            quote(self.message()),
+            notes.join(","),
+            self.exit_code(),
+        )
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error[{}]: {}", self.code(), self.message())?;
+        for n in self.notes() {
+            write!(f, "\n  = note: {n}")?;
+        }
+        if let Some(h) = self.help_text() {
+            write!(f, "\n  = help: {h}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// The name closest to `given`, when one is close enough to be meant.
+pub fn closest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (given.chars().count() / 3).max(1);
+    names
+        .into_iter()
+        .map(|n| (edit_distance(given, n), n))
+        .filter(|(d, _)| *d <= limit)
+        .min()
+        .map(|(_, n)| n)
+}
+
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, ca) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, cb) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(ca != *cb);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(row[j + 1] + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// `a, b and c`, each in backticks.
+pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+    let names: Vec<String> = names.into_iter().map(|n| format!("`{n}`")).collect();
+    match names.as_slice() {
+        [] => "none".into(),
+        [one] => one.clone(),
+        [head @ .., last] => format!("{} and {last}", head.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn renders_with_notes_and_help() {
+        let e = Error::data("E0501", "feed `x` is missing").note("a").help("b");
+        assert_eq!(e.to_string(), "error[E0501]: feed `x` is missing\n  = note: a\n  = help: b");
+        assert_eq!(
+            e.to_json(),
+            r#"{"severity":"error","code":"E0501","message":"feed `x` is missing","notes":["a"],"help":"b","exit_code":1}"#
+        );
+    }
+
+    #[test]
+    fn suggests_only_what_is_close() {
+        assert_eq!(closest("predcit", ["train", "predict"]), Some("predict"));
+        assert_eq!(closest("z", ["train", "predict"]), None);
+        assert_eq!(list(["a", "b", "c"]), "`a`, `b` and `c`");
+    }
+}

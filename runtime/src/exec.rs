@@ -1,0 +1,418 @@
+//! Walking the steps of an entry.
+//!
+//! A [`Context`] holds what one call at a time needs: the bound dims, the value
+//! of every size expression, the arena, the address of every buffer. It is kept
+//! between calls, and as long as dims stay the same a call neither allocates nor
+//! evaluates anything.
+//!
+//! Invariants, established by `prepare` and `place` and relied upon by every
+//! step
+//! - `values[e]` is the value of expression `e` under `dims`.
+//! - `ptrs[b]` is valid for `lens[b]` elements of buffer `b`'s dtype, and aligned
+//!   to them.
+//! - Every contraction, copy and call stays inside its buffers (`geometry`).
+
+use crate::bind::Binding;
+use crate::error::{Error, Result};
+use crate::gemm::{self, MatMulArgs};
+use crate::mem::{Bytes, human_bytes};
+use crate::model::{EntryState, Model};
+use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
+use crate::{calls, conv, geometry, show};
+use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, Step};
+use tfc_abi::{BUFFER_ALIGN, KernelFn};
+
+#[derive(Default)]
+pub struct Context {
+    binding: Binding,
+    /// Dims `values` was computed for, when `ready`.
+    dims: Vec<i64>,
+    ready: bool,
+    pub(crate) values: Vec<i64>,
+    arena: Bytes,
+    slots: Vec<usize>,
+    pub(crate) lens: Vec<usize>,
+    ptrs: Vec<*mut u8>,
+    /// Aligned copies of feeds that were not.
+    copies: Vec<Bytes>,
+    /// Arguments of the kernel being launched.
+    bufs: Vec<*mut u8>,
+    ints: Vec<i64>,
+}
+
+// SAFETY: the pointers are only used during a call, by the thread that makes it
+// and the pool it waits for; between calls they are stale and never read.
+unsafe impl Send for Context {}
+
+impl Context {
+    /// Binds dims and, if they changed, sizes everything anew.
+    pub(crate) fn prepare(
+        &mut self,
+        model: &Model,
+        index: usize,
+        entry: &Entry,
+        state: &EntryState,
+        feeds: &[FeedView<'_>],
+    ) -> Result<()> {
+        self.binding.bind(&model.plan, entry, &state.used_dims, feeds)?;
+        if self.ready && self.dims == self.binding.dims {
+            return Ok(());
+        }
+        self.ready = false;
+        self.dims.clone_from(&self.binding.dims);
+        self.values.clear();
+        for e in &entry.exprs {
+            let v = e.eval(&self.dims).ok_or_else(|| {
+                Error::data("E0516", "these sizes are too large: a tensor's size overflows")
+            })?;
+            self.values.push(v);
+        }
+        self.size_slots(entry)?;
+        self.lens.clear();
+        for b in &entry.buffers {
+            let len = usize::try_from(self.values[b.len as usize])
+                .map_err(|_| inconsistent(entry, "a buffer's size is negative"))?;
+            self.lens.push(len);
+        }
+        geometry::check(model, index, self).map_err(|what| inconsistent(entry, &what))?;
+        self.ptrs.clear();
+        self.ptrs.resize(entry.buffers.len(), std::ptr::null_mut());
+        for (b, ptr) in entry.buffers.iter().zip(&mut self.ptrs) {
+            *ptr = match b.home {
+                Home::Param(_) | Home::Result(_) => std::ptr::null_mut(),
+                Home::Var(v) => model.state.ptr(v as usize),
+                Home::Const(c) => model.consts.ptr(model.plan.consts[c as usize].offset).cast_mut(),
+                Home::Slot(s) => self.arena.as_ptr().wrapping_add(self.slots[s as usize]),
+            };
+        }
+        self.ready = true;
+        Ok(())
+    }
+
+    /// Lays the slots out in the arena and makes it large enough.
+    fn size_slots(&mut self, entry: &Entry) -> Result<()> {
+        self.slots.clear();
+        let mut total = 0usize;
+        for s in &entry.slots {
+            self.slots.push(total);
+            total = usize::try_from(self.values[*s as usize])
+                .ok()
+                .and_then(|size| size.checked_next_multiple_of(BUFFER_ALIGN))
+                .and_then(|size| total.checked_add(size))
+                .ok_or_else(|| Error::data("E0516", "these sizes need too much memory"))?;
+        }
+        self.arena.reserve(total).map_err(|e| {
+            e.note(format!(
+                "entry `{}` needs {} of working memory at these sizes",
+                entry.name,
+                human_bytes(total as u64)
+            ))
+        })
+    }
+
+    /// Bytes from the start of slot `s` to its end.
+    pub(crate) fn slot_len(&self, entry: &Entry, s: u32) -> i64 {
+        self.values[entry.slots[s as usize] as usize]
+    }
+
+    /// A port's shape under the bound dims.
+    pub(crate) fn shape(&self, port: &Port) -> Vec<usize> {
+        port.shape.iter().map(|e| usize::try_from(self.values[*e as usize]).unwrap_or(0)).collect()
+    }
+
+    /// Fresh tensors for the results.
+    pub(crate) fn result_types<'a>(
+        &'a self,
+        entry: &'a Entry,
+    ) -> impl Iterator<Item = Result<TensorBuf>> + 'a {
+        entry.results.iter().map(|p| TensorBuf::zeros(p.dtype, &self.shape(p)))
+    }
+
+    /// Points params and results at the caller's memory.
+    pub(crate) fn place(
+        &mut self,
+        entry: &Entry,
+        feeds: &[FeedView<'_>],
+        results: &mut [ResultView<'_>],
+    ) -> Result<()> {
+        debug_assert!(self.ready);
+        if results.len() != entry.results.len() {
+            return Err(Error::data(
+                "E0522",
+                format!(
+                    "entry `{}` has {} results, but memory for {} was given",
+                    entry.name,
+                    entry.results.len(),
+                    results.len()
+                ),
+            ));
+        }
+        self.copies.resize_with(feeds.len(), Bytes::empty);
+        for (i, b) in entry.buffers.iter().enumerate() {
+            match b.home {
+                Home::Param(p) => {
+                    let data = feeds[p as usize].data;
+                    self.ptrs[i] = if data.as_ptr().align_offset(b.dtype.size()) == 0 {
+                        data.as_ptr().cast_mut()
+                    } else {
+                        let copy = &mut self.copies[p as usize];
+                        copy.reserve(data.len())?;
+                        copy[..data.len()].copy_from_slice(data);
+                        copy.as_ptr()
+                    };
+                }
+                Home::Result(r) => {
+                    let data = &mut results[r as usize].data;
+                    let need = self.lens[i] * b.dtype.size();
+                    let port = &entry.results[r as usize];
+                    if data.len() < need {
+                        return Err(Error::data(
+                            "E0522",
+                            format!(
+                                "result `{}` is {} here: {need} bytes, but memory for {} was given",
+                                port.name,
+                                type_text(port.dtype, &self.shape(port)),
+                                data.len()
+                            ),
+                        ));
+                    }
+                    if need > 0 && data.as_ptr().align_offset(b.dtype.size()) != 0 {
+                        return Err(Error::data(
+                            "E0522",
+                            format!("the memory for result `{}` is not aligned", port.name),
+                        ));
+                    }
+                    self.ptrs[i] = data.as_mut_ptr();
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn inconsistent(entry: &Entry, what: &str) -> Error {
+    Error::bug(format!("the plan of entry `{}` is inconsistent: {what}", entry.name))
+}
+
+/// A kernel and its arguments; callable from the pool's threads.
+#[derive(Clone, Copy)]
+struct KernelCall {
+    kernel: KernelFn,
+    bufs: *const *mut u8,
+    dims: *const i64,
+}
+
+// SAFETY: a kernel's calls over disjoint ranges may run at the same time; that
+// is what its range parameter is for.
+unsafe impl Sync for KernelCall {}
+
+impl KernelCall {
+    /// # Safety
+    /// The arguments are those the kernel was compiled for, and the range is
+    /// inside its loops.
+    unsafe fn run(&self, range: [i64; 4]) {
+        // SAFETY: the caller's promise.
+        unsafe { (self.kernel)(self.bufs, self.dims, range.as_ptr()) }
+    }
+}
+
+/// One call in progress.
+pub(crate) struct Run<'a> {
+    model: &'a Model,
+    entry: &'a Entry,
+    ctx: &'a mut Context,
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(model: &'a Model, entry: &'a Entry, ctx: &'a mut Context) -> Run<'a> {
+        Run { model, entry, ctx }
+    }
+
+    pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
+        for step in steps {
+            self.step(step)?;
+        }
+        Ok(())
+    }
+
+    fn value(&self, e: u32) -> i64 {
+        self.ctx.values[e as usize]
+    }
+
+    fn size(&self, e: u32) -> usize {
+        // `geometry` refused negative sizes.
+        self.value(e) as usize
+    }
+
+    fn ptr(&self, buf: u32) -> *mut u8 {
+        self.ctx.ptrs[buf as usize]
+    }
+
+    /// The elements of a buffer, as bytes.
+    fn bytes(&self, buf: u32) -> &[u8] {
+        let len = self.ctx.lens[buf as usize] * self.entry.buffers[buf as usize].dtype.size();
+        if len == 0 {
+            return &[];
+        }
+        // SAFETY: the invariant of `ptrs`; no kernel runs while steps read.
+        unsafe { std::slice::from_raw_parts(self.ptr(buf), len) }
+    }
+
+    fn step(&mut self, step: &Step) -> Result<()> {
+        match step {
+            Step::Launch(l) => self.launch(l),
+            Step::MatMul(m) => {
+                let args = MatMulArgs {
+                    dtype: m.dtype,
+                    a: self.ptr(m.a),
+                    b: self.ptr(m.b),
+                    c: self.ptr(m.c),
+                    m: self.size(m.m),
+                    n: self.size(m.n),
+                    k: self.size(m.k),
+                    batch: self.size(m.batch),
+                    a_stride: self.size(m.a_stride),
+                    b_stride: self.size(m.b_stride),
+                    trans_a: m.trans_a,
+                    trans_b: m.trans_b,
+                    accumulate: m.accumulate,
+                };
+                let epilogue = self.epilogue(m.epilogue.as_ref());
+                // SAFETY: `geometry` checked that the operands are inside their
+                // buffers; the epilogue's range is inside the result.
+                unsafe {
+                    match epilogue {
+                        Some(call) => gemm::matmul(
+                            &self.model.pool,
+                            &args,
+                            Some(&|r0, r1, c0, c1| call.run([r0, r1, c0, c1].map(|x| x as i64))),
+                        ),
+                        None => gemm::matmul(&self.model.pool, &args, None),
+                    }
+                }
+                Ok(())
+            }
+            Step::Conv(c) => {
+                let args = conv::ConvArgs::new(c, |e| self.size(e), |b| self.ptr(b));
+                let epilogue = self.epilogue(c.epilogue.as_ref());
+                // SAFETY: as for the matrix product.
+                unsafe {
+                    match epilogue {
+                        Some(call) => conv::conv(
+                            &self.model.pool,
+                            &args,
+                            Some(&|r0, r1, c0, c1| call.run([r0, r1, c0, c1].map(|x| x as i64))),
+                        ),
+                        None => conv::conv(&self.model.pool, &args, None),
+                    }
+                }
+                Ok(())
+            }
+            Step::Copy { src, dst } => {
+                let len = self.bytes(*src).len();
+                // SAFETY: both buffers have `len` bytes; they may be the same.
+                unsafe { std::ptr::copy(self.ptr(*src), self.ptr(*dst), len) };
+                Ok(())
+            }
+            Step::Call(c) => {
+                let ints: [usize; 3] =
+                    std::array::from_fn(|i| c.ints.get(i).map_or(0, |e| self.size(*e)));
+                let bufs: [*mut u8; 3] = std::array::from_fn(|i| {
+                    c.bufs.get(i).map_or(std::ptr::null_mut(), |b| self.ptr(*b))
+                });
+                let dtype = |i: usize| self.entry.buffers[c.bufs[i] as usize].dtype;
+                let ids = if c.bufs.len() > 1 { dtype(1) } else { tfc_abi::DType::I32 };
+                let bytes = self.bytes(c.bufs[0]).len();
+                // SAFETY: `geometry` checked the sizes of all operands.
+                unsafe { calls::call(c.func, dtype(0), ids, bytes, bufs, ints) }
+            }
+            Step::Print { label, buf } => {
+                let b = &self.entry.buffers[*buf as usize];
+                let shape: Vec<usize> = b.shape.iter().map(|e| self.size(*e)).collect();
+                eprintln!("{label}: {}", show::tensor(b.dtype, &shape, self.bytes(*buf)));
+                Ok(())
+            }
+            Step::Assert { cond, message, place } => {
+                match self.bytes(*cond).iter().position(|b| *b == 0) {
+                    None => Ok(()),
+                    Some(at) => Err(self.assertion(*cond, at, message, place)),
+                }
+            }
+            Step::If { cond, then, otherwise } => {
+                let steps = if self.truth(*cond)? { then } else { otherwise };
+                self.steps(steps)
+            }
+            Step::While { head, cond, body } => loop {
+                self.steps(head)?;
+                if !self.truth(*cond)? {
+                    return Ok(());
+                }
+                self.steps(body)?;
+            },
+        }
+    }
+
+    fn truth(&self, cond: u32) -> Result<bool> {
+        match self.bytes(cond) {
+            [b] => Ok(*b != 0),
+            _ => Err(inconsistent(self.entry, "a condition is not a scalar")),
+        }
+    }
+
+    /// Fills the argument arrays of a kernel.
+    fn arguments(&mut self, kernel: u32, bufs: &[u32], dims: &[u32]) -> KernelCall {
+        let ctx = &mut *self.ctx;
+        ctx.bufs.clear();
+        ctx.bufs.extend(bufs.iter().map(|b| ctx.ptrs[*b as usize]));
+        ctx.ints.clear();
+        ctx.ints.extend(dims.iter().map(|e| ctx.values[*e as usize]));
+        KernelCall {
+            kernel: self.model.kernels[kernel as usize],
+            bufs: ctx.bufs.as_ptr(),
+            dims: ctx.ints.as_ptr(),
+        }
+    }
+
+    fn epilogue(&mut self, e: Option<&Epilogue>) -> Option<KernelCall> {
+        e.map(|e| self.arguments(e.kernel, &e.bufs, &e.dims))
+    }
+
+    fn launch(&mut self, l: &Launch) -> Result<()> {
+        let extent = self.value(l.extent);
+        let total = extent.saturating_mul(self.value(l.cost));
+        let pool = &*self.model.pool;
+        let parts = pool.parts_for(extent as usize, total);
+        let call = self.arguments(l.kernel, &l.bufs, &l.dims);
+        // Sixteen elements, when there are many: a part starts on a cache line.
+        let grain = if extent as usize >= 64 * parts { 16 } else { 1 };
+        pool.ranges(extent as usize, grain, parts, &|lo, hi| {
+            // SAFETY: the compiler made the kernel for these arguments, and
+            // `geometry` checked the buffers; ranges are disjoint.
+            unsafe { call.run([lo as i64, hi as i64, 0, 0]) }
+        });
+        Ok(())
+    }
+
+    #[cold]
+    fn assertion(&self, cond: u32, at: usize, message: &str, place: &str) -> Error {
+        let shape = &self.entry.buffers[cond as usize].shape;
+        let mut e = Error::data("E0509", format!("assertion failed: {message}"));
+        if !shape.is_empty() {
+            let mut rest = at;
+            let mut index: Vec<String> = shape
+                .iter()
+                .rev()
+                .map(|e| {
+                    let d = self.size(*e).max(1);
+                    let i = rest % d;
+                    rest /= d;
+                    i.to_string()
+                })
+                .collect();
+            index.reverse();
+            e = e.note(format!("first false at [{}]", index.join(", ")));
+        }
+        if place.is_empty() { e } else { e.note(format!("at {place}")) }
+    }
+}

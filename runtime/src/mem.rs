@@ -1,0 +1,158 @@
+//! Aligned byte memory.
+
+use crate::error::{Error, Result};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use tfc_abi::BUFFER_ALIGN;
+
+/// Bytes aligned for any kernel, zero when fresh.
+///
+/// Invariant: `ptr` is valid for `len` bytes, or dangling but aligned when
+/// `len` is zero.
+pub struct Bytes {
+    ptr: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: `Bytes` owns its memory, as `Vec<u8>` does.
+unsafe impl Send for Bytes {}
+// SAFETY: as above; shared access is read only.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    pub const fn empty() -> Bytes {
+        // An aligned dangling pointer.
+        Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0 }
+    }
+
+    /// `len` zero bytes, or an error that says how much was asked for.
+    pub fn zeroed(len: usize) -> Result<Bytes> {
+        if len == 0 {
+            return Ok(Bytes::empty());
+        }
+        let layout = Layout::from_size_align(len, BUFFER_ALIGN).map_err(|_| too_large(len))?;
+        // SAFETY: the layout is not empty.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        Ok(Bytes { ptr: NonNull::new(ptr).ok_or_else(|| too_large(len))?, len })
+    }
+
+    pub fn from_slice(bytes: &[u8]) -> Result<Bytes> {
+        let mut out = Bytes::zeroed(bytes.len())?;
+        out.copy_from_slice(bytes);
+        Ok(out)
+    }
+
+    /// Makes room for `len` bytes; what was there is lost.
+    pub fn reserve(&mut self, len: usize) -> Result<()> {
+        if self.len < len {
+            *self = Bytes::empty();
+            *self = Bytes::zeroed(len)?;
+        }
+        Ok(())
+    }
+
+    /// The start, for a caller that keeps the borrow rules itself.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+const ALIGN: std::num::NonZeroUsize = std::num::NonZeroUsize::new(BUFFER_ALIGN).unwrap();
+
+pub fn too_large(len: usize) -> Error {
+    Error::io("E0516", format!("cannot get {} of memory", human_bytes(len as u64)))
+}
+
+/// `1.5 MiB`.
+pub fn human_bytes(n: u64) -> String {
+    let mut value = n as f64;
+    let mut unit = "bytes";
+    for next in ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"] {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = next;
+    }
+    if unit == "bytes" { format!("{n} bytes") } else { format!("{value:.1} {unit}") }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the invariant of `Bytes`; the bytes are initialised (zeroed).
+        unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl std::ops::DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.ptr.as_ptr(), self.len) }
+    }
+}
+
+impl Default for Bytes {
+    fn default() -> Bytes {
+        Bytes::empty()
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        if self.len != 0 {
+            // SAFETY: allocated in `zeroed` with this very layout, whose
+            // validity was checked there.
+            unsafe {
+                dealloc(
+                    self.ptr.as_ptr(),
+                    Layout::from_size_align_unchecked(self.len, BUFFER_ALIGN),
+                );
+            }
+        }
+    }
+}
+
+impl Clone for Bytes {
+    fn clone(&self) -> Bytes {
+        Bytes::from_slice(self)
+            .unwrap_or_else(|_| std::alloc::handle_alloc_error(Layout::new::<[u8; BUFFER_ALIGN]>()))
+    }
+}
+
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        **self == **other
+    }
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_aligned_and_zero() {
+        for len in [0, 1, 63, 64, 1000] {
+            let b = Bytes::zeroed(len).unwrap();
+            assert_eq!(b.as_ptr() as usize % BUFFER_ALIGN, 0);
+            assert_eq!(*b, vec![0; len][..]);
+        }
+        assert_eq!(Bytes::from_slice(b"abc").unwrap().clone()[..], *b"abc");
+    }
+
+    #[test]
+    fn absurd_sizes_are_errors() {
+        for len in [usize::MAX, isize::MAX as usize] {
+            assert_eq!(Bytes::zeroed(len).unwrap_err().code(), "E0516");
+        }
+        assert_eq!(human_bytes(1536), "1.5 KiB");
+        assert_eq!(human_bytes(12), "12 bytes");
+    }
+}

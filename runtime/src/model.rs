@@ -1,0 +1,363 @@
+//! A loaded program: its plan, its kernels, its variables.
+
+use crate::bind::{bare_dim, used_dims};
+use crate::error::{Error, Result, closest, list};
+use crate::exec::{Context, Run};
+use crate::mem::Bytes;
+use crate::pool::Pool;
+use crate::state::State;
+use crate::tensor::{FeedView, ResultView, TensorBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use tfc_abi::plan::{Entry, Home, Plan};
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc, cpu};
+
+/// A program ready to be called, from any number of threads.
+///
+/// Calls that only read variables run side by side; a call that writes some
+/// runs alone on those (see [`crate::state`]).
+pub struct Model {
+    pub(crate) plan: Plan,
+    pub(crate) kernels: Vec<KernelFn>,
+    pub(crate) consts: Consts,
+    pub(crate) state: State,
+    pub(crate) pool: Arc<Pool>,
+    entries: Vec<EntryState>,
+    /// What the kernels live in (JIT memory); dropped last.
+    _keep: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+/// Constant data: the program's own, or a copy where that is not aligned.
+pub(crate) struct Consts {
+    ptr: *const u8,
+    len: usize,
+    _copy: Option<Bytes>,
+}
+
+// SAFETY: constant data is never written.
+unsafe impl Send for Consts {}
+// SAFETY: as above.
+unsafe impl Sync for Consts {}
+
+impl Consts {
+    pub(crate) fn ptr(&self, offset: u64) -> *const u8 {
+        debug_assert!(offset <= self.len as u64);
+        self.ptr.wrapping_add(offset as usize)
+    }
+}
+
+/// What is worked out once per entry.
+pub(crate) struct EntryState {
+    pub(crate) used_dims: Vec<u32>,
+    /// Variables read and not written, for locking.
+    pub(crate) reads: Vec<u32>,
+    pub(crate) writes: Vec<u32>,
+    /// Contexts nobody uses at the moment.
+    idle: Mutex<Vec<Context>>,
+}
+
+/// How to load a program.
+#[derive(Default)]
+pub struct Options {
+    /// `None`: the pool of the process.
+    pub pool: Option<Arc<Pool>>,
+    /// Leave variables zero; [`Model::init`] fills them.
+    pub skip_init: bool,
+    /// Kept alive as long as the model.
+    pub keep: Option<Box<dyn std::any::Any + Send + Sync>>,
+}
+
+impl Model {
+    /// Loads a program and initialises its variables.
+    ///
+    /// # Safety
+    /// `desc` points at a compiled program: its plan, kernel table and constants
+    /// are valid for the life of the model, and the kernels do what the plan
+    /// says.
+    pub unsafe fn load(desc: &ProgramDesc) -> Result<Model> {
+        // SAFETY: the caller's promise.
+        unsafe { Model::load_with(desc, Options::default()) }
+    }
+
+    /// As [`Model::load`], with options.
+    ///
+    /// # Safety
+    /// As [`Model::load`].
+    pub unsafe fn load_with(desc: &ProgramDesc, options: Options) -> Result<Model> {
+        if desc.version != ABI_VERSION {
+            return Err(Error::io(
+                "E0806",
+                format!(
+                    "the program was compiled for runtime version {}, this is version {ABI_VERSION}",
+                    desc.version
+                ),
+            )
+            .help("compile the graph again with this version of tfc"));
+        }
+        // SAFETY: the caller promises a valid descriptor.
+        let bytes = unsafe { slice(desc.plan, desc.plan_len) };
+        let plan = Plan::decode(bytes).map_err(|e| damaged(&e.to_string()))?;
+        plan.check().map_err(|e| damaged(&e.to_string()))?;
+        let table = choose_kernels(desc)?;
+        if desc.kernel_count != plan.kernels.len() {
+            return Err(damaged("the table of kernels has the wrong length"));
+        }
+        // SAFETY: the table has `kernel_count` entries.
+        let kernels = unsafe { slice(table, desc.kernel_count) }.to_vec();
+        // SAFETY: the caller promises `consts_len` bytes.
+        let consts = unsafe { slice(desc.consts, desc.consts_len) };
+        if plan.consts.iter().any(|c| c.offset + c.len > consts.len() as u64) {
+            return Err(damaged("the constants are cut short"));
+        }
+        let copy = if (consts.as_ptr() as usize).is_multiple_of(BUFFER_ALIGN) {
+            None
+        } else {
+            Some(Bytes::from_slice(consts)?)
+        };
+        let consts = Consts {
+            ptr: copy.as_ref().map_or(consts.as_ptr(), |c| c.as_ptr()),
+            len: consts.len(),
+            _copy: copy,
+        };
+        let state = State::new(&plan.vars)?;
+        let entries = plan.entries.iter().map(EntryState::new).collect();
+        let model = Model {
+            plan,
+            kernels,
+            consts,
+            state,
+            pool: options.pool.unwrap_or_else(Pool::global),
+            entries,
+            _keep: options.keep,
+        };
+        if !options.skip_init {
+            model.init()?;
+        }
+        Ok(model)
+    }
+
+    /// Gives every variable its initial value.
+    pub fn init(&self) -> Result<()> {
+        match self.plan.init {
+            Some(i) => self.run(i as usize, &[], &mut []),
+            None => Ok(()),
+        }
+    }
+
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// The entries a user may call, with their indices.
+    pub fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        let init = self.plan.init.map(|i| i as usize);
+        self.plan.entries.iter().enumerate().filter(move |(i, _)| Some(*i) != init)
+    }
+
+    /// Index of the entry of this name.
+    pub fn entry(&self, name: &str) -> Result<usize> {
+        if let Some((i, _)) = self.entries().find(|(_, e)| e.name == name) {
+            return Ok(i);
+        }
+        let names = || self.entries().map(|(_, e)| e.name.as_str());
+        let e = Error::usage("E0911", format!("there is no entry `{name}`")).note(format!(
+            "`{}` has {}",
+            self.plan.name,
+            list(names())
+        ));
+        Err(match closest(name, names()) {
+            Some(near) => e.help(format!("did you mean `{near}`?")),
+            None => e,
+        })
+    }
+
+    fn entry_at(&self, entry: usize) -> Result<(&Entry, &EntryState)> {
+        match (self.plan.entries.get(entry), self.entries.get(entry)) {
+            (Some(e), Some(s)) => Ok((e, s)),
+            _ => Err(Error::usage("E0911", format!("there is no entry number {entry}"))),
+        }
+    }
+
+    /// Calls an entry: `feeds` in the order of its params, results owned.
+    pub fn call(&self, entry: usize, feeds: &[FeedView<'_>]) -> Result<Vec<TensorBuf>> {
+        let (e, state) = self.entry_at(entry)?;
+        let mut ctx = state.take();
+        let out = (|| {
+            ctx.prepare(self, entry, e, state, feeds)?;
+            let mut results = ctx.result_types(e).collect::<Result<Vec<TensorBuf>>>()?;
+            let mut views: Vec<ResultView<'_>> =
+                results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
+            self.run_in(&mut ctx, e, state, feeds, &mut views)?;
+            Ok(results)
+        })();
+        state.give_back(ctx);
+        out
+    }
+
+    /// Calls an entry, writing results into the caller's memory. Allocates
+    /// nothing when the run-time dims are those of an earlier call.
+    ///
+    /// Results must not overlap feeds.
+    pub fn run(
+        &self,
+        entry: usize,
+        feeds: &[FeedView<'_>],
+        results: &mut [ResultView<'_>],
+    ) -> Result<()> {
+        let (e, state) = self.entry_at(entry)?;
+        let mut ctx = state.take();
+        let out = ctx
+            .prepare(self, entry, e, state, feeds)
+            .and_then(|()| self.run_in(&mut ctx, e, state, feeds, results));
+        state.give_back(ctx);
+        out
+    }
+
+    /// The shapes the results of a call with these feeds would have.
+    pub fn result_shapes(&self, entry: usize, feeds: &[FeedView<'_>]) -> Result<Vec<Vec<usize>>> {
+        let (e, state) = self.entry_at(entry)?;
+        let mut ctx = state.take();
+        let out = ctx
+            .prepare(self, entry, e, state, feeds)
+            .map(|()| e.results.iter().map(|p| ctx.shape(p)).collect());
+        state.give_back(ctx);
+        out
+    }
+
+    fn run_in(
+        &self,
+        ctx: &mut Context,
+        entry: &Entry,
+        state: &EntryState,
+        feeds: &[FeedView<'_>],
+        results: &mut [ResultView<'_>],
+    ) -> Result<()> {
+        ctx.place(entry, feeds, results)?;
+        let _held = self.state.hold(&state.reads, &state.writes);
+        Run::new(self, entry, ctx).steps(&entry.steps)
+    }
+
+    /// Index of the variable of this name.
+    pub fn var(&self, name: &str) -> Option<usize> {
+        self.plan.vars.iter().position(|v| v.name == name)
+    }
+
+    /// A copy of a variable.
+    pub fn read_var(&self, var: usize) -> Result<TensorBuf> {
+        self.check_var(var)?;
+        self.state.read(&self.plan.vars, var)
+    }
+
+    /// Overwrites a variable.
+    pub fn write_var(&self, var: usize, value: FeedView<'_>) -> Result<()> {
+        self.check_var(var)?;
+        self.state.write(&self.plan.vars, var, value)
+    }
+
+    fn check_var(&self, var: usize) -> Result<()> {
+        if var < self.plan.vars.len() {
+            return Ok(());
+        }
+        Err(Error::data("E0605", format!("there is no variable number {var}")))
+    }
+
+    /// The dim every param that has one has as its first size: what a data set
+    /// is cut along.
+    pub fn batch_dim(&self, entry: usize) -> Option<u32> {
+        let e = self.plan.entries.get(entry)?;
+        let mut dims = e
+            .params
+            .iter()
+            .filter_map(|p| p.shape.first())
+            .filter_map(|id| bare_dim(&e.exprs[*id as usize]));
+        let first = dims.next()?;
+        dims.all(|d| d == first).then_some(first)
+    }
+}
+
+impl EntryState {
+    fn new(entry: &Entry) -> EntryState {
+        let mut writes = entry.writes.clone();
+        writes.sort_unstable();
+        writes.dedup();
+        let mut reads: Vec<u32> = entry
+            .buffers
+            .iter()
+            .filter_map(|b| if let Home::Var(v) = b.home { Some(v) } else { None })
+            .filter(|v| writes.binary_search(v).is_err())
+            .collect();
+        reads.sort_unstable();
+        reads.dedup();
+        EntryState { used_dims: used_dims(entry), reads, writes, idle: Mutex::new(Vec::new()) }
+    }
+
+    fn take(&self) -> Context {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    }
+
+    fn give_back(&self, ctx: Context) {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ctx);
+    }
+}
+
+/// # Safety
+/// `ptr` is valid for `len` items, or `len` is zero.
+unsafe fn slice<'a, T>(ptr: *const T, len: usize) -> &'a [T] {
+    if len == 0 || ptr.is_null() {
+        &[]
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(ptr, len) }
+    }
+}
+
+fn damaged(why: &str) -> Error {
+    Error::io("E0806", "the compiled program is damaged").note(why)
+}
+
+/// The kernels this CPU can run.
+fn choose_kernels(desc: &ProgramDesc) -> Result<*const KernelFn> {
+    let missing = missing_features(desc.cpu_features);
+    if missing.is_empty() {
+        return Ok(desc.kernels);
+    }
+    if !desc.baseline.is_null() && missing_features(desc.baseline_features).is_empty() {
+        return Ok(desc.baseline);
+    }
+    Err(Error::io(
+        "E0805",
+        format!("this program was compiled for a CPU with {missing}, which this one lacks"),
+    )
+    .help("compile the graph on this machine, or for a plainer CPU"))
+}
+
+/// Names of the features in `needed` this CPU does not have.
+fn missing_features(needed: u32) -> String {
+    #[cfg(target_arch = "x86_64")]
+    let table: &[(u32, &str, bool)] = &[
+        (cpu::SSE41, "SSE4.1", std::is_x86_feature_detected!("sse4.1")),
+        (cpu::AVX, "AVX", std::is_x86_feature_detected!("avx")),
+        (cpu::FMA, "FMA", std::is_x86_feature_detected!("fma")),
+        (cpu::AVX2, "AVX2", std::is_x86_feature_detected!("avx2")),
+    ];
+    #[cfg(not(target_arch = "x86_64"))]
+    let table: &[(u32, &str, bool)] = &[
+        (cpu::SSE41, "SSE4.1", false),
+        (cpu::AVX, "AVX", false),
+        (cpu::FMA, "FMA", false),
+        (cpu::AVX2, "AVX2", false),
+    ];
+    let known = table.iter().fold(0, |m, (bit, _, _)| m | bit);
+    let mut names: Vec<&str> = table
+        .iter()
+        .filter(|(bit, _, have)| needed & bit != 0 && !have)
+        .map(|(_, name, _)| *name)
+        .collect();
+    if needed & !known != 0 {
+        names.push("features newer than this runtime");
+    }
+    names.join(", ")
+}
