@@ -58,7 +58,7 @@ fn variables_take_values_of_their_type_only() {
         assert!(err.help.is_some_and(|h| h.contains("reduce the run-time axes")));
     }
     let flags = ty(DType::Bool, &[3]);
-    assert_eq!(on_var(Op::Assign, Some(&flags), &[flags.clone()]), Ok(vec![]));
+    assert_eq!(on_var(Op::Assign, Some(&flags), std::slice::from_ref(&flags)), Ok(vec![]));
     assert_eq!(code(on_var(Op::AssignAdd, Some(&flags), &[f32s(&[3])])), "E0432");
 }
 
@@ -96,12 +96,18 @@ fn print_and_assert_have_no_results() {
 fn branches_agree() {
     let cond = ty(DType::Bool, &[]);
     let a = vec![f32s(&[2]), ty(DType::I32, &[])];
-    assert_eq!(with_regions(Op::If, &[cond.clone()], &[a.clone(), a.clone()]), Ok(a.clone()));
-    assert_eq!(with_regions(Op::If, &[cond.clone()], &[vec![], vec![]]), Ok(vec![]));
+    assert_eq!(
+        with_regions(Op::If, std::slice::from_ref(&cond), &[a.clone(), a.clone()]),
+        Ok(a.clone())
+    );
+    assert_eq!(with_regions(Op::If, std::slice::from_ref(&cond), &[vec![], vec![]]), Ok(vec![]));
     let many = [ty(DType::Bool, &[2])];
     assert_eq!(code(with_regions(Op::If, &many, &[a.clone(), a.clone()])), "E0232");
     let short = vec![f32s(&[2])];
-    assert_eq!(code(with_regions(Op::If, &[cond.clone()], &[a.clone(), short])), "E0433");
+    assert_eq!(
+        code(with_regions(Op::If, std::slice::from_ref(&cond), &[a.clone(), short])),
+        "E0433"
+    );
     let other = vec![f32s(&[3]), ty(DType::I32, &[])];
     assert_eq!(code(with_regions(Op::If, &[cond], &[a, other])), "E0433");
 }
