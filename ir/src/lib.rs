@@ -8,7 +8,8 @@
 //! - [`diag`]: spans, codes, rendering;
 //! - [`eval`]: arrays of the reference semantics; [`interp`]: the interpreter;
 //! - [`kernel`]: the loop IR kernels are written in;
-//! - [`verify`]: what holds after every pass.
+//! - [`verify`]: what holds after every pass; [`require`]: what must hold for
+//!   run-time dims.
 //!
 //! Invariants
 //! - Nothing here knows about passes, code generation or the runtime.
@@ -27,6 +28,7 @@ pub mod lower;
 pub mod op;
 pub mod ops;
 pub mod program;
+pub mod require;
 pub mod rule;
 pub mod tensor;
 pub mod ty;

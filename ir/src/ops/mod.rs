@@ -8,7 +8,7 @@ mod pull;
 mod sizes;
 mod state;
 pub mod util;
-mod window;
+pub(crate) mod window;
 
 use crate::OpDef;
 // What updates of variables mean, for the interpreter.

@@ -109,9 +109,18 @@ impl Window {
 
     /// Number of windows along an axis of the image.
     pub fn count(&self, axis: usize, image: &Dim) -> Dim {
-        let reach = self.dilation[axis] * (self.size[axis] - 1) + 1;
-        let room = image.clone() + Dim::constant(self.pad[axis][0] + self.pad[axis][1] - reach);
-        room.floor_div(self.stride[axis]) + Dim::constant(1)
+        self.room(axis, image).floor_div(self.stride[axis]) + Dim::constant(1)
+    }
+
+    /// Rows or columns of the image, from the first to the last a window sees.
+    pub fn reach(&self, axis: usize) -> i64 {
+        self.dilation[axis] * (self.size[axis] - 1) + 1
+    }
+
+    /// How far a window can move; negative if it does not fit.
+    pub fn room(&self, axis: usize, image: &Dim) -> Dim {
+        let [before, after] = self.pad[axis];
+        image.clone() + Dim::constant(before + after - self.reach(axis))
     }
 
     /// Input row or column that output `y` sees at tap `i`, if not padding.
@@ -287,7 +296,7 @@ pub fn output(cx: &InferCx<'_>, window: &Window, image: &[Dim]) -> Result<[Dim; 
         out[axis] = window.count(axis, size);
         if (out[axis].clone() - Dim::constant(1)).is_always_negative() {
             let what = ["height", "width"][axis];
-            let reach = window.dilation[axis] * (window.size[axis] - 1) + 1;
+            let reach = window.reach(axis);
             let padded = size.clone() + Dim::constant(window.pad[axis].iter().sum());
             return Err(InferError::new(
                 "E0242",

@@ -18,12 +18,13 @@ use super::{Build, cost::kernel_cost, inplace, schedule};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
-    BufId, Buffer, Call, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
+    BufId, Buffer, Call, Condition, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
     Launch, MatMul, Port, Step,
 };
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
+use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
 pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
@@ -677,6 +678,14 @@ impl<'a> Planner<'a> {
         });
         writes.sort();
         writes.dedup();
+        let conditions = requirements(self.func, &self.graph.dims)
+            .into_iter()
+            .map(|r| Condition {
+                value: self.exprs.dim(&r.value, &mut self.build.dims),
+                message: r.message,
+                place: self.build.place(r.span),
+            })
+            .collect();
         Entry {
             name: self.func.name.clone(),
             doc: self.func.doc.clone(),
@@ -687,6 +696,7 @@ impl<'a> Planner<'a> {
             slots,
             steps,
             writes,
+            conditions,
         }
     }
 }

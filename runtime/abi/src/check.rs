@@ -102,6 +102,9 @@ impl EntryCheck<'_> {
                 return Err(format!("variable {v} is missing"));
             }
         }
+        for c in &self.entry.conditions {
+            self.expr_id(c.value)?;
+        }
         self.steps(&self.entry.steps, 0)
     }
 

@@ -295,7 +295,8 @@ wire_struct! {
     DimInfo { name, min, max }
     VarInfo { name, dtype, shape, user }
     ConstInfo { dtype, shape, offset, len }
-    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes }
+    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions }
+    Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home }
     Launch { kernel, bufs, dims, extent, cost }

@@ -68,6 +68,20 @@ pub struct Entry {
     pub steps: Vec<Step>,
     /// Variables this entry writes, for locking.
     pub writes: Vec<u32>,
+    /// What must hold for the dims, checked when they are bound.
+    pub conditions: Vec<Condition>,
+}
+
+/// Something about run-time dims that types cannot say and that the steps rely
+/// on, such as that a window fits an image.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Condition {
+    /// Must be at least zero.
+    pub value: ExprId,
+    /// What is wrong if it is not, in the user's words.
+    pub message: String,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
 }
 
 /// A named input or output.

@@ -111,6 +111,11 @@ fn sample() -> Plan {
                 slots: vec![4, 5],
                 steps,
                 writes: vec![0],
+                conditions: vec![Condition {
+                    value: 0,
+                    message: "too small".into(),
+                    place: "sample.graph:1:1".into(),
+                }],
             },
             Entry { name: "init".into(), ..Entry::default() },
         ],
