@@ -3,6 +3,10 @@
 //! The oracle computes floats in `f64` and integers in `i64`, and rounds or
 //! wraps to the element type after every op. So each op has one float and one
 //! integer definition, and what it says is the correctly rounded answer.
+//!
+//! Elementary functions come from `libm`, not from the standard library, which
+//! calls whatever C library the machine has: constants folded into a program are
+//! the same bits everywhere.
 
 use crate::{DType, Tensor};
 use half::{bf16, f16};

@@ -18,5 +18,5 @@ pub const DEF: OpDef = OpDef {
     grad: Grad::Vjp(|e, n, _| Some(e.neg(e.mul(n.ct, e.unary(Op::Sin, n.operands[0]))))),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Cos, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::cos)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::cos)),
 };

@@ -18,5 +18,5 @@ pub const DEF: OpDef = OpDef {
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.add(n.out, e.splat_like(1.0, n.out))))),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Expm1, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::exp_m1)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::expm1)),
 };

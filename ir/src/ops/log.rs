@@ -18,5 +18,5 @@ pub const DEF: OpDef = OpDef {
     grad: Grad::Vjp(|e, n, _| Some(e.div(n.ct, n.operands[0]))),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Log, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::ln)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::log)),
 };

@@ -21,5 +21,5 @@ pub const DEF: OpDef = OpDef {
     }),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Log1p, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::ln_1p)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::log1p)),
 };

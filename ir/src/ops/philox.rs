@@ -171,7 +171,7 @@ pub fn lower_fraction(k: &mut dyn Pull, word: Reg, of: u32, bits: u32, to: Scala
     let shift = k.constant(Scalar::I64((of - bits) as i64));
     let top = k.op(ScalarOp::ShrLogic, &[word, shift]);
     let whole = k.convert(top, to);
-    let scale = k.constant(Scalar::of(to, (-(bits as f64)).exp2()));
+    let scale = k.constant(Scalar::of(to, 1.0 / (1u64 << bits) as f64));
     k.op(ScalarOp::Mul, &[whole, scale])
 }
 

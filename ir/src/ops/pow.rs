@@ -38,7 +38,7 @@ pub const DEF: OpDef = OpDef {
     lower: Lower::Map(|k, a| {
         if k.reg_type(a[0]).is_float() { k.op(ScalarOp::Pow, a) } else { lower_int(k, a[0], a[1]) }
     }),
-    eval: Eval::Pure(|cx| eval_num2(cx, f64::powf, int_pow)),
+    eval: Eval::Pure(|cx| eval_num2(cx, libm::pow, int_pow)),
 };
 
 fn int_pow(base: i64, exponent: i64) -> i64 {

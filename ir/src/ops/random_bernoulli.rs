@@ -52,7 +52,7 @@ pub const DEF: OpDef = OpDef {
         // In f32, as the expansion compares.
         let p = cx.attrs.float("p") as f32;
         let count = shape.iter().product::<usize>() as u64;
-        let values = (0..count).map(|i| ((word(i) >> 8) as f32 * (-24f32).exp2()) < p).collect();
+        let values = (0..count).map(|i| ((word(i) >> 8) as f32 / (1 << 24) as f32) < p).collect();
         Ok(vec![Array::bool(from_vec(&shape, values))])
     }),
 };

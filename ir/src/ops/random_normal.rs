@@ -50,8 +50,9 @@ pub const DEF: OpDef = OpDef {
             }
         };
         let (u, v) = (draw(1)?, draw(2)?);
-        let normal =
-            |u: f64, v: f64| (-2.0 * (1.0 - u).ln()).sqrt() * (std::f64::consts::TAU * v).cos();
+        let normal = |u: f64, v: f64| {
+            (-2.0 * libm::log(1.0 - u)).sqrt() * libm::cos(std::f64::consts::TAU * v)
+        };
         match (u.first().map(|a| &a.data), v.first().map(|a| &a.data)) {
             (Some(crate::eval::Data::Float(u)), Some(crate::eval::Data::Float(v))) => {
                 let wide = Array::float(wide, zip(u, v, normal));

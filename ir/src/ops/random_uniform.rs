@@ -50,7 +50,7 @@ pub const DEF: OpDef = OpDef {
         let word = philox::words(cx)?;
         let top = bits(dtype);
         let count = shape.iter().product::<usize>() as u64;
-        let scale = (-(top as f64)).exp2();
+        let scale = 1.0 / (1u64 << top) as f64;
         let values = (0..count)
             .map(|i| match dtype {
                 DType::F64 => {

@@ -24,7 +24,7 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| {
         // Never exponentiates a positive number, so nothing overflows.
         eval_float(cx, |x| {
-            let t = (-x.abs()).exp();
+            let t = libm::exp(-x.abs());
             if x < 0.0 { t / (1.0 + t) } else { 1.0 / (1.0 + t) }
         })
     }),

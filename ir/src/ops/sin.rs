@@ -18,5 +18,5 @@ pub const DEF: OpDef = OpDef {
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Cos, n.operands[0])))),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sin, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::sin)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::sin)),
 };

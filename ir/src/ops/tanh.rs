@@ -21,5 +21,5 @@ pub const DEF: OpDef = OpDef {
     }),
     rules: &[],
     lower: Lower::Map(|k, a| k.op(ScalarOp::Tanh, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, f64::tanh)),
+    eval: Eval::Pure(|cx| eval_float(cx, libm::tanh)),
 };
