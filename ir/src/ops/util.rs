@@ -29,14 +29,35 @@ pub fn same(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
 pub fn same_shape(cx: &InferCx<'_>) -> Result<(), InferError> {
     let first = &cx.operands[0];
     for (i, ty) in cx.operands.iter().enumerate().skip(1) {
-        if ty.shape != first.shape {
-            return Err(InferError::new(
-                "E0203",
-                format!("`{}` needs operands of one shape", cx.op),
-            )
-            .at(Place::Operand(0), format!("this is {first}"))
-            .at(Place::Operand(i), format!("this is {ty}")));
+        if ty.shape == first.shape {
+            continue;
         }
+        let differs = first.shape.iter().zip(&ty.shape).position(|(a, b)| a != b);
+        let how = match differs {
+            Some(axis) if first.rank() == ty.rank() => {
+                format!(
+                    "axis {axis} is {} in one and {} in the other",
+                    first.shape[axis], ty.shape[axis]
+                )
+            }
+            _ => format!("one has rank {} and the other rank {}", first.rank(), ty.rank()),
+        };
+        let mut err =
+            InferError::new("E0203", format!("`{}` needs operands of one shape, but {how}", cx.op))
+                .at(Place::Operand(0), format!("this is {first}"))
+                .at(Place::Operand(i), format!("this is {ty}"));
+        // A name and a number, or two names, may well be equal in every run.
+        if let Some(axis) = differs
+            && let Some(name) =
+                [&first.shape[axis], &ty.shape[axis]].iter().find_map(|d| d.as_sym())
+            && first.rank() == ty.rank()
+        {
+            err = err.help(format!(
+                "`{name}` is known only when the program runs: sizes that must be equal need the \
+                 same name"
+            ));
+        }
+        return Err(err);
     }
     Ok(())
 }
@@ -64,12 +85,21 @@ pub fn check_axis(
 ) -> Result<usize, InferError> {
     match usize::try_from(axis) {
         Ok(a) if a < rank => Ok(a),
-        _ => Err(InferError::new(
-            "E0207",
-            format!("axis {axis} is out of range for a tensor of rank {rank}"),
-        )
-        .at(Place::Attr(name), format!("`{}` of `{}`", name, cx.op))
-        .at(Place::Operand(0), format!("this is {}", cx.operands[0]))),
+        _ => {
+            let mut err = InferError::new(
+                "E0207",
+                format!("axis {axis} is out of range for a tensor of rank {rank}"),
+            )
+            .at(Place::Attr(name), format!("`{}` of `{}`", name, cx.op));
+            if let Some(x) = cx.operands.first() {
+                err = err.at(Place::Operand(0), format!("this is {x}"));
+            }
+            Err(match rank {
+                0 => err.help("a scalar has no axes"),
+                1 => err.help("the only axis is 0"),
+                _ => err.help(format!("axes are 0 to {}, or -{rank} to -1 from the end", rank - 1)),
+            })
+        }
     }
 }
 
