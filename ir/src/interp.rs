@@ -14,6 +14,7 @@ use crate::eval::{Array, Data};
 use crate::graph::{Func, Graph, Node, RegionId, ValueId, VarId};
 use crate::op::{Eval, EvalCx};
 use crate::ops::Op;
+use crate::require::requirements;
 use crate::{Dim, Tensor, TensorType, diag::Span};
 use cranelift_entity::SecondaryMap;
 use std::collections::BTreeMap;
@@ -135,6 +136,13 @@ pub fn run_func(
     out: &mut dyn Write,
 ) -> Result<Vec<Tensor>, Error> {
     let dims = bind(graph, func, feeds)?;
+    for need in requirements(func, &graph.dims) {
+        let value = need.value.eval(&|name| dims.get(name).copied());
+        if value.is_none_or(|v| v < 0) {
+            let message = format!("{}{}", need.message, given(&need.value, &dims));
+            return Err(Error { span: need.span, ..Error::new("E0518", message) });
+        }
+    }
     let mut machine = Machine { func, state, dims, env: SecondaryMap::new(), out };
     let args = feeds.iter().map(Array::from_tensor).collect();
     let results = machine.region(func.body, args)?;

@@ -94,7 +94,10 @@ fn of_node(func: &Func, node: &Node, need: &mut dyn FnMut(Dim, String)) {
     }
     for &result in &node.results {
         for (axis, size) in func.ty(result).shape.iter().enumerate() {
-            need(size.clone(), format!("`{op}` would give axis {axis} a size of {size}"));
+            need(
+                size.clone(),
+                format!("`{op}` would give axis {axis} a size of {size}, below zero"),
+            );
         }
     }
 }

@@ -239,8 +239,9 @@ fn assertions_and_impossible_sizes() {
     });
     assert_eq!(run(&g, &[f32s(&[5], &[0.0; 5])]).unwrap()[0].to_i64(), [0, 1]);
     let err = run(&g, &[f32s(&[2], &[0.0; 2])]).unwrap_err();
-    assert_eq!(err.code, "E0510");
-    assert_eq!(err.message, "`B - 3` comes out as -1, but a size cannot be negative (with B = 2)");
+    assert_eq!(err.code, "E0518");
+    let message = "`iota` would give axis 0 a size of B - 3, below zero (with B = 2)";
+    assert_eq!(err.message, message);
 }
 
 #[test]

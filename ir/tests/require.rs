@@ -60,7 +60,7 @@ fn sizes_that_could_be_negative() {
     let pad =
         Attrs::none().with("low", Attr::Shape(vec![n(-2)])).with("high", Attr::Shape(vec![n(0)]));
     let found = of(Op::Pad, &[b()], pad.clone(), &dims(0, i64::MAX));
-    let message = "`pad` would give axis 0 a size of B - 2";
+    let message = "`pad` would give axis 0 a size of B - 2, below zero";
     assert_eq!(found, [("B - 2".to_string(), message.to_string())]);
     assert_eq!(of(Op::Pad, &[b()], pad, &dims(2, i64::MAX)), []);
 }
