@@ -1,190 +1,167 @@
 //! A lowering run directly: one element at a time, every address checked.
+//!
+//! [`Direct`] answers an op's requests with values instead of registers of a
+//! kernel: asked for an addition, it adds.
+#![allow(dead_code, reason = "each test binary uses its part")]
 
-use super::Case;
 use cranelift_entity::PrimaryMap;
-use half::{bf16, f16};
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::kernel::{Combine, Ix, Reg, Scalar, ScalarOp, ScalarType};
-use tfc_ir::lower::Pull;
-use tfc_ir::{Attrs, Dim, Tensor, TensorType};
+use tfc_ir::lower::{Lower, Pull};
+use tfc_ir::op::{Eval, EvalCx};
+use tfc_ir::{Attrs, DType, Dim, Op, Tensor, TensorType};
 
-pub fn run(
-    case: &Case,
-    lower: fn(&mut dyn Pull, &[Ix]) -> Reg,
-    ty: &TensorType,
-    fixed: &TensorType,
-) -> Array {
-    let shape = fixed.static_shape().expect("fixed sizes");
-    let mut values = vec![];
-    for flat in 0..shape.iter().product::<usize>() {
-        let mut rest = flat;
-        let mut at = vec![Ix::constant(0); shape.len()];
-        for (i, size) in shape.iter().enumerate().rev() {
-            at[i] = Ix::constant((rest % size) as i64);
-            rest /= size;
-        }
-        let mut machine = Machine { case, ty, regs: PrimaryMap::new() };
-        let reg = lower(&mut machine, &at);
-        let value = machine.regs[reg];
-        assert_eq!(value.ty(), ScalarType::of(ty.dtype), "{}", case.op.name());
-        values.push(as_f64(value));
+/// One op applied to arrays.
+pub struct Direct<'a> {
+    pub op: Op,
+    pub operands: &'a [Array],
+    /// Types as inference sees them, with run-time dims.
+    pub types: &'a [TensorType],
+    pub attrs: &'a Attrs,
+    pub result: &'a TensorType,
+    pub dims: &'a dyn Fn(&str) -> Option<i64>,
+}
+
+impl Direct<'_> {
+    /// The lowering's answer at every index, in row-major order.
+    pub fn run(&self) -> Vec<f64> {
+        let shape: Vec<i64> = self.result.shape.iter().map(|d| self.size(d)).collect();
+        (0..shape.iter().product::<i64>()).map(|i| self.element(&unflatten(i, &shape))).collect()
     }
-    Array::from_tensor(&Tensor::from_f64(ty.dtype, shape, values))
+
+    fn size(&self, dim: &Dim) -> i64 {
+        dim.eval(self.dims).expect("a bound dim")
+    }
+
+    fn element(&self, at: &[i64]) -> f64 {
+        let mut k = Machine { of: self, regs: PrimaryMap::new() };
+        let at: Vec<Ix> = at.iter().map(|i| Ix::constant(*i)).collect();
+        let reg = match self.op.def().lower {
+            Lower::Map(lower) => {
+                let args: Vec<Reg> = (0..self.operands.len()).map(|i| k.operand(i, &at)).collect();
+                let reg = lower(&mut k, &args);
+                // As the lowering pass does after every `Map`.
+                match self.result.dtype {
+                    DType::F16 => k.op(ScalarOp::RoundF16, &[reg]),
+                    DType::BF16 => k.op(ScalarOp::RoundBF16, &[reg]),
+                    DType::I8 => k.op(ScalarOp::WrapI8, &[reg]),
+                    DType::U8 => k.op(ScalarOp::WrapU8, &[reg]),
+                    _ => reg,
+                }
+            }
+            Lower::Index(lower) => lower(&mut k, &at),
+            _ => panic!("{} is not pulled", self.op.name()),
+        };
+        let value = k.regs[reg];
+        let want = ScalarType::of(self.result.dtype);
+        assert_eq!(value.ty(), want, "register type of {}", self.op.name());
+        value.f64()
+    }
+}
+
+/// Row-major index of an element.
+fn unflatten(mut element: i64, shape: &[i64]) -> Vec<i64> {
+    let mut at = vec![0; shape.len()];
+    for axis in (0..shape.len()).rev() {
+        at[axis] = element % shape[axis];
+        element /= shape[axis];
+    }
+    at
 }
 
 struct Machine<'a> {
-    case: &'a Case,
-    ty: &'a TensorType,
-    regs: PrimaryMap<Reg, Scalar>,
-}
-
-fn as_f64(v: Scalar) -> f64 {
-    match v {
-        Scalar::F32(b) => f32::from_bits(b) as f64,
-        Scalar::F64(b) => f64::from_bits(b),
-        Scalar::I32(v) => v as f64,
-        Scalar::I64(v) => v as f64,
-        Scalar::Bool(v) => v as u8 as f64,
-    }
-}
-
-fn as_i64(v: Scalar) -> i64 {
-    match v {
-        Scalar::I32(v) => v as i64,
-        Scalar::I64(v) => v,
-        Scalar::Bool(v) => v as i64,
-        _ => as_f64(v) as i64,
-    }
-}
-
-fn of_i64(ty: ScalarType, v: i64) -> Scalar {
-    match ty {
-        ScalarType::I32 => Scalar::I32(v as i32),
-        ScalarType::I64 => Scalar::I64(v),
-        ScalarType::Bool => Scalar::Bool(v != 0),
-        _ => Scalar::of(ty, v as f64),
-    }
+    of: &'a Direct<'a>,
+    regs: PrimaryMap<Reg, Val>,
 }
 
 impl Machine<'_> {
-    fn dim(&self, d: &Dim) -> i64 {
-        d.eval(&|name| self.case.dims.get(name).copied()).expect("a bound dim")
-    }
-
-    fn ix(&self, ix: &Ix) -> i64 {
-        assert!(ix.terms.is_empty());
-        let regs = ix.regs.iter().map(|(r, s)| {
-            let Scalar::I64(v) = self.regs[*r] else { panic!("an index is i64") };
-            v * self.dim(s)
+    fn value(&self, ix: &Ix) -> i64 {
+        assert!(ix.terms.is_empty(), "indices are evaluated, not looped over");
+        let regs = ix.regs.iter().map(|(r, stride)| {
+            let I64(v) = self.regs[*r] else { panic!("an index is i64") };
+            v * self.of.size(stride)
         });
-        self.dim(&ix.offset) + regs.sum::<i64>()
-    }
-
-    fn compute(&self, op: ScalarOp, args: &[Reg]) -> Scalar {
-        let v: Vec<Scalar> = args.iter().map(|r| self.regs[*r]).collect();
-        let ty = v[0].ty();
-        if op == ScalarOp::Select {
-            let Scalar::Bool(cond) = v[0] else { panic!("a condition is bool") };
-            assert_eq!(v[1].ty(), v[2].ty());
-            return if cond { v[1] } else { v[2] };
-        }
-        assert!(v.iter().all(|x| x.ty() == ty), "{op:?} on {v:?}");
-        let (x, y) = (v[0], v.get(1).copied().unwrap_or(v[0]));
-        if ty.is_float() {
-            let (a, b) = (as_f64(x), as_f64(y));
-            return match op {
-                ScalarOp::Eq => Scalar::Bool(a == b),
-                ScalarOp::Ne => Scalar::Bool(a != b),
-                ScalarOp::Lt => Scalar::Bool(a < b),
-                ScalarOp::Le => Scalar::Bool(a <= b),
-                ScalarOp::Add => Scalar::of(ty, a + b),
-                ScalarOp::Sub => Scalar::of(ty, a - b),
-                ScalarOp::Mul => Scalar::of(ty, a * b),
-                ScalarOp::Div => Scalar::of(ty, a / b),
-                ScalarOp::Max if a.is_nan() || b.is_nan() => Scalar::of(ty, f64::NAN),
-                ScalarOp::Max => Scalar::of(ty, a.max(b)),
-                ScalarOp::RoundF16 => Scalar::of(ty, f16::from_f64(a).to_f64()),
-                ScalarOp::RoundBF16 => Scalar::of(ty, bf16::from_f64(a).to_f64()),
-                _ => panic!("{op:?} on floats"),
-            };
-        }
-        let (a, b) = (as_i64(x), as_i64(y));
-        match op {
-            ScalarOp::Eq => Scalar::Bool(a == b),
-            ScalarOp::Ne => Scalar::Bool(a != b),
-            ScalarOp::Lt => Scalar::Bool(a < b),
-            ScalarOp::Le => Scalar::Bool(a <= b),
-            ScalarOp::Add => of_i64(ty, a.wrapping_add(b)),
-            ScalarOp::Sub => of_i64(ty, a.wrapping_sub(b)),
-            ScalarOp::Mul => of_i64(ty, a.wrapping_mul(b)),
-            ScalarOp::Div => of_i64(ty, a.checked_div(b).unwrap_or(0)),
-            ScalarOp::Rem => of_i64(ty, a.checked_rem(b).unwrap_or(0)),
-            ScalarOp::Min => of_i64(ty, a.min(b)),
-            ScalarOp::Max => of_i64(ty, a.max(b)),
-            ScalarOp::And => of_i64(ty, a & b),
-            ScalarOp::Or => of_i64(ty, a | b),
-            ScalarOp::WrapI8 => of_i64(ty, a as i8 as i64),
-            ScalarOp::WrapU8 => of_i64(ty, a as u8 as i64),
-            _ => panic!("{op:?} on integers"),
-        }
+        self.of.size(&ix.offset) + regs.sum::<i64>()
     }
 }
 
 impl Pull for Machine<'_> {
     fn operand(&mut self, i: usize, at: &[Ix]) -> Reg {
-        let (ty, array) = &self.case.operands[i];
-        assert_eq!(at.len(), ty.rank(), "operand {i}");
-        let at: Vec<i64> = at.iter().map(|ix| self.ix(ix)).collect();
-        let reg = ScalarType::of(ty.dtype);
-        let count: usize = array.shape().iter().product();
-        let value = if count == 0 {
+        let array = &self.of.operands[i];
+        let ty = ScalarType::of(array.dtype);
+        let at: Vec<i64> = at.iter().map(|ix| self.value(ix)).collect();
+        assert_eq!(at.len(), array.shape().len(), "operand {i}");
+        let value = if array.shape().contains(&0) {
+            // Index 0 of an empty buffer is loadable, and means nothing.
             assert!(at.iter().all(|p| *p == 0), "{at:?} of an empty operand");
-            Scalar::of(reg, 77.0)
+            Val::of(Scalar::of(ty, 77.0))
         } else {
+            let inside = |(p, s): (&i64, &usize)| (0..*s as i64).contains(p);
+            assert!(
+                at.iter().zip(array.shape()).all(inside),
+                "{at:?} is outside {:?}",
+                array.shape()
+            );
             let at: Vec<usize> = at.iter().map(|p| *p as usize).collect();
             match &array.data {
-                Data::Float(a) => Scalar::of(reg, a[&at[..]]),
-                Data::Int(a) => of_i64(reg, a[&at[..]]),
-                Data::Bool(a) => Scalar::Bool(a[&at[..]]),
+                Data::Float(a) => Val::float(ty, a[&at[..]]),
+                Data::Int(a) => Val::int(ty, a[&at[..]]),
+                Data::Bool(a) => Bool(a[&at[..]]),
             }
         };
         self.regs.push(value)
     }
 
     fn operand_type(&self, i: usize) -> TensorType {
-        self.case.operands[i].0.clone()
+        self.of.types[i].clone()
     }
 
     fn operand_count(&self) -> usize {
-        self.case.operands.len()
+        self.of.types.len()
     }
 
     fn result_type(&self) -> TensorType {
-        self.ty.clone()
+        self.of.result.clone()
     }
 
     fn attrs(&self) -> &Attrs {
-        &self.case.attrs
+        self.of.attrs
     }
 
     fn op(&mut self, op: ScalarOp, args: &[Reg]) -> Reg {
-        let value = self.compute(op, args);
-        self.regs.push(value)
+        let args: Vec<Val> = args.iter().map(|r| self.regs[*r]).collect();
+        self.regs.push(apply(op, &args))
     }
 
     fn convert(&mut self, x: Reg, to: ScalarType) -> Reg {
         let x = self.regs[x];
-        let value =
-            if x.ty().is_float() { Scalar::of(to, as_f64(x)) } else { of_i64(to, as_i64(x)) };
-        self.regs.push(value)
+        let float = x.ty().is_float();
+        self.regs.push(match to {
+            ScalarType::F32 | ScalarType::F64 if float => Val::float(to, x.f64()),
+            // Once rounded, not twice.
+            ScalarType::F32 => F32(x.i64() as f32),
+            ScalarType::F64 => F64(x.i64() as f64),
+            ScalarType::I32 if float => I32(x.f64() as i32),
+            ScalarType::I32 => I32(x.i64() as i32),
+            ScalarType::I64 if float => I64(x.f64() as i64),
+            ScalarType::I64 => I64(x.i64()),
+            ScalarType::Bool => Bool(x.f64() != 0.0),
+        })
     }
 
-    fn bitcast(&mut self, _: Reg, _: ScalarType) -> Reg {
-        panic!("movement does not look at bits")
+    fn bitcast(&mut self, x: Reg, to: ScalarType) -> Reg {
+        let value = match (self.regs[x], to) {
+            (F32(v), ScalarType::I32) => I32(v.to_bits() as i32),
+            (I32(v), ScalarType::F32) => F32(f32::from_bits(v as u32)),
+            (F64(v), ScalarType::I64) => I64(v.to_bits() as i64),
+            (I64(v), ScalarType::F64) => F64(f64::from_bits(v as u64)),
+            (v, to) => panic!("{v:?} has not the width of {to:?}"),
+        };
+        self.regs.push(value)
     }
 
     fn constant(&mut self, value: Scalar) -> Reg {
-        self.regs.push(value)
+        self.regs.push(Val::of(value))
     }
 
     fn reg_type(&self, x: Reg) -> ScalarType {
@@ -192,8 +169,8 @@ impl Pull for Machine<'_> {
     }
 
     fn index(&mut self, ix: &Ix) -> Reg {
-        let value = Scalar::I64(self.ix(ix));
-        self.regs.push(value)
+        let value = self.value(ix);
+        self.regs.push(I64(value))
     }
 
     fn reduce(
@@ -202,27 +179,220 @@ impl Pull for Machine<'_> {
         extents: &[Dim],
         body: &mut dyn FnMut(&mut dyn Pull, &[Ix]) -> Reg,
     ) -> Reg {
-        let sizes: Vec<i64> = extents.iter().map(|d| self.dim(d)).collect();
+        let extents: Vec<i64> = extents.iter().map(|d| self.of.size(d)).collect();
         let mut acc: Option<Reg> = None;
-        for flat in 0..sizes.iter().product::<i64>() {
-            let mut rest = flat;
-            let mut at = vec![Ix::constant(0); sizes.len()];
-            for (i, size) in sizes.iter().enumerate().rev() {
-                at[i] = Ix::constant(rest % size);
-                rest /= size;
-            }
-            let value = body(self, &at);
+        for step in 0..extents.iter().product::<i64>() {
+            let at: Vec<Ix> = unflatten(step, &extents).into_iter().map(Ix::constant).collect();
+            let next = body(self, &at);
             let op = match combine {
                 Combine::Sum => ScalarOp::Add,
+                Combine::Prod => ScalarOp::Mul,
                 Combine::Max => ScalarOp::Max,
                 Combine::Min => ScalarOp::Min,
-                _ => panic!("no op here reduces by {combine:?}"),
+                Combine::And => ScalarOp::And,
+                Combine::Or => ScalarOp::Or,
+                Combine::Sequential => panic!("not a reduction"),
             };
             acc = Some(match acc {
-                None => value,
-                Some(acc) => self.op(op, &[acc, value]),
+                None => next,
+                Some(acc) => self.op(op, &[acc, next]),
             });
         }
         acc.expect("windows are not empty")
     }
+}
+
+/// The value of a register.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Val {
+    F32(f32),
+    F64(f64),
+    I32(i32),
+    I64(i64),
+    Bool(bool),
+}
+
+use Val::*;
+
+impl Val {
+    fn of(scalar: Scalar) -> Val {
+        match scalar {
+            Scalar::F32(bits) => F32(f32::from_bits(bits)),
+            Scalar::F64(bits) => F64(f64::from_bits(bits)),
+            Scalar::I32(v) => I32(v),
+            Scalar::I64(v) => I64(v),
+            Scalar::Bool(v) => Bool(v),
+        }
+    }
+
+    fn ty(self) -> ScalarType {
+        match self {
+            F32(_) => ScalarType::F32,
+            F64(_) => ScalarType::F64,
+            I32(_) => ScalarType::I32,
+            I64(_) => ScalarType::I64,
+            Bool(_) => ScalarType::Bool,
+        }
+    }
+
+    fn f64(self) -> f64 {
+        match self {
+            F32(v) => v as f64,
+            F64(v) => v,
+            I32(v) => v as f64,
+            I64(v) => v as f64,
+            Bool(v) => v as u8 as f64,
+        }
+    }
+
+    fn i64(self) -> i64 {
+        match self {
+            F32(v) => v as i64,
+            F64(v) => v as i64,
+            I32(v) => v as i64,
+            I64(v) => v,
+            Bool(v) => v as i64,
+        }
+    }
+
+    fn float(ty: ScalarType, v: f64) -> Val {
+        if ty == ScalarType::F32 { F32(v as f32) } else { F64(v) }
+    }
+
+    fn int(ty: ScalarType, v: i64) -> Val {
+        if ty == ScalarType::I32 { I32(v as i32) } else { I64(v) }
+    }
+}
+
+/// What the closed set of scalar ops means.
+fn apply(op: ScalarOp, a: &[Val]) -> Val {
+    use ScalarOp::*;
+    let ty = a[0].ty();
+    if op == Select {
+        assert_eq!(a[1].ty(), a[2].ty(), "{op:?}");
+        return if a[0] == Bool(true) { a[1] } else { a[2] };
+    }
+    assert!(a.iter().all(|v| v.ty() == ty), "{op:?} of {a:?}");
+    let compare = match op {
+        Eq => Some(a[0] == a[1]),
+        Ne => Some(a[0] != a[1]),
+        Lt if ty.is_float() => Some(a[0].f64() < a[1].f64()),
+        Le if ty.is_float() => Some(a[0].f64() <= a[1].f64()),
+        Lt => Some(a[0].i64() < a[1].i64()),
+        Le => Some(a[0].i64() <= a[1].i64()),
+        _ => None,
+    };
+    if let Some(v) = compare {
+        assert_ne!(ty, ScalarType::Bool, "comparisons are of numbers");
+        return Bool(v);
+    }
+    match ty {
+        ScalarType::Bool => {
+            let truth = |i: usize| a[i] == Bool(true);
+            Bool(match op {
+                And => truth(0) & truth(1),
+                Or => truth(0) | truth(1),
+                Xor => truth(0) ^ truth(1),
+                Not => !truth(0),
+                _ => panic!("{op:?} of bool"),
+            })
+        }
+        ScalarType::I32 | ScalarType::I64 => {
+            let (x, y) = (a[0].i64(), a.get(1).map_or(0, |v| v.i64()));
+            let bits = if ty == ScalarType::I32 { 32 } else { 64 };
+            Val::int(
+                ty,
+                match op {
+                    Add => x.wrapping_add(y),
+                    Sub => x.wrapping_sub(y),
+                    Mul => x.wrapping_mul(y),
+                    Div if y == 0 => 0,
+                    Div => x.wrapping_div(y),
+                    Rem if y == 0 => 0,
+                    Rem => x.wrapping_rem(y),
+                    Neg => x.wrapping_neg(),
+                    Abs => x.wrapping_abs(),
+                    Min => x.min(y),
+                    Max => x.max(y),
+                    And => x & y,
+                    Or => x | y,
+                    Xor => x ^ y,
+                    Not => !x,
+                    Shl => x.wrapping_shl((y % bits) as u32),
+                    ShrArith => x >> (y % bits),
+                    ShrLogic if bits == 32 => ((x as u32) >> (y % bits)) as i64,
+                    ShrLogic => ((x as u64) >> (y % bits)) as i64,
+                    WrapI8 => x as i8 as i64,
+                    WrapU8 => x as u8 as i64,
+                    _ => panic!("{op:?} of {ty:?}"),
+                },
+            )
+        }
+        ScalarType::F32 | ScalarType::F64 => {
+            // f64 holds sums, products, quotients and roots of f32 well enough
+            // to round correctly.
+            let (x, y) = (a[0].f64(), a.get(1).map_or(0.0, |v| v.f64()));
+            let nan = x.is_nan() || y.is_nan();
+            let zeros = x == 0.0 && y == 0.0;
+            Val::float(
+                ty,
+                match op {
+                    Add => x + y,
+                    Sub => x - y,
+                    Mul => x * y,
+                    Div => x / y,
+                    Fma => x.mul_add(y, a[2].f64()),
+                    Neg => -x,
+                    Abs => x.abs(),
+                    Min | Max if nan => f64::NAN,
+                    Min if zeros => {
+                        if x.is_sign_negative() {
+                            x
+                        } else {
+                            y
+                        }
+                    }
+                    Max if zeros => {
+                        if x.is_sign_negative() {
+                            y
+                        } else {
+                            x
+                        }
+                    }
+                    Min => x.min(y),
+                    Max => x.max(y),
+                    Sqrt => x.sqrt(),
+                    Floor => x.floor(),
+                    Ceil => x.ceil(),
+                    RoundEven => x.round_ties_even(),
+                    Trunc => x.trunc(),
+                    RoundF16 => tfc_ir::eval::round_to(DType::F16, x),
+                    RoundBF16 => tfc_ir::eval::round_to(DType::BF16, x),
+                    Pow => x.powf(y),
+                    RemFloat => x % y,
+                    Exp => elementary(Op::Exp, x),
+                    Log => elementary(Op::Log, x),
+                    Log1p => elementary(Op::Log1p, x),
+                    Expm1 => elementary(Op::Expm1, x),
+                    Sin => elementary(Op::Sin, x),
+                    Cos => elementary(Op::Cos, x),
+                    Tanh => elementary(Op::Tanh, x),
+                    Sigmoid => elementary(Op::Sigmoid, x),
+                    Erf => elementary(Op::Erf, x),
+                    Rsqrt => elementary(Op::Rsqrt, x),
+                    _ => panic!("{op:?} of {ty:?}"),
+                },
+            )
+        }
+    }
+}
+
+/// Backends expand these from one definition, so here `eval` may stand for it.
+fn elementary(op: Op, x: f64) -> f64 {
+    let Eval::Pure(eval) = op.def().eval else { panic!("{} is not evaluated", op.name()) };
+    let operands = [Array::from_tensor(&Tensor::splat(DType::F64, vec![], x))];
+    let results = [TensorType::scalar(DType::F64)];
+    let cx =
+        EvalCx { operands: &operands, attrs: &Attrs::none(), results: &results, dims: &|_| None };
+    eval(&cx).expect("an elementary function")[0].to_tensor().to_f64()[0]
 }
