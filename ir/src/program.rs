@@ -2,7 +2,10 @@
 //! them.
 
 use crate::kernel::Kernel;
-use tfc_abi::plan::Plan;
+use std::fmt::{self, Write};
+use tfc_abi::plan::{
+    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, Step,
+};
 
 #[derive(Clone, Debug, Default)]
 pub struct Program {
@@ -11,4 +14,217 @@ pub struct Program {
     pub kernels: Vec<Kernel>,
     /// Bytes `plan.consts` points into; each constant is 64-byte aligned.
     pub consts: Vec<u8>,
+}
+
+impl Program {
+    /// The plan as text, for people: `--emit plan`.
+    pub fn plan_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        let _ = print(&self.plan, &mut out);
+        out
+    }
+}
+
+fn print(plan: &Plan, out: &mut String) -> fmt::Result {
+    writeln!(out, "program {}", plan.name)?;
+    for d in &plan.dims {
+        match d.max {
+            i64::MAX => writeln!(out, "dim {}: {}..", d.name, d.min)?,
+            max => writeln!(out, "dim {}: {}..{max}", d.name, d.min)?,
+        }
+    }
+    for v in &plan.vars {
+        let slot = if v.user { "" } else { " (slot)" };
+        writeln!(out, "var {}: {}{:?}{slot}", v.name, v.dtype, v.shape)?;
+    }
+    for (i, c) in plan.consts.iter().enumerate() {
+        writeln!(out, "const {i}: {}{:?}, {} bytes", c.dtype, c.shape, c.len)?;
+    }
+    for (i, entry) in plan.entries.iter().enumerate() {
+        out.push('\n');
+        if plan.init == Some(i as u32) {
+            writeln!(out, "initialise {{")?;
+        } else {
+            let ports = |ports: &[Port]| {
+                ports.iter().map(|p| format!("{}: {}", p.name, p.text)).collect::<Vec<_>>().join(", ")
+            };
+            writeln!(
+                out,
+                "entry {}({}) -> ({}) {{",
+                entry.name,
+                ports(&entry.params),
+                ports(&entry.results)
+            )?;
+        }
+        let p = Printer { plan, entry };
+        for (i, size) in entry.slots.iter().enumerate() {
+            writeln!(out, "  slot {i}: {} bytes", p.expr(*size))?;
+        }
+        p.steps(&entry.steps, 1, out)?;
+        writeln!(out, "}}")?;
+    }
+    Ok(())
+}
+
+struct Printer<'a> {
+    plan: &'a Plan,
+    entry: &'a Entry,
+}
+
+impl Printer<'_> {
+    fn expr(&self, id: ExprId) -> String {
+        match self.entry.exprs.get(id as usize) {
+            Some(e) => infix(e, self.plan),
+            None => "?".into(),
+        }
+    }
+
+    fn exprs(&self, ids: &[ExprId]) -> String {
+        ids.iter().map(|e| self.expr(*e)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn buf(&self, id: BufId) -> String {
+        let Some(b) = self.entry.buffers.get(id as usize) else { return "?".into() };
+        let name = |list: &[Port], i: u32| {
+            list.get(i as usize).map_or("?".to_string(), |p| p.name.clone())
+        };
+        let home = match b.home {
+            Home::Param(i) => name(&self.entry.params, i),
+            Home::Result(i) => format!("result {}", name(&self.entry.results, i)),
+            Home::Var(i) => {
+                let var = self.plan.vars.get(i as usize).map_or("?", |v| v.name.as_str());
+                format!("var {var}")
+            }
+            Home::Const(i) => format!("const {i}"),
+            Home::Slot(i) => format!("slot {i}"),
+        };
+        format!("{home}: {}[{}]", b.dtype, self.exprs(&b.shape))
+    }
+
+    fn bufs(&self, ids: &[BufId]) -> String {
+        ids.iter().map(|b| self.buf(*b)).collect::<Vec<_>>().join(", ")
+    }
+
+    fn kernel(&self, id: u32) -> &str {
+        self.plan.kernels.get(id as usize).map_or("?", |k| k.as_str())
+    }
+
+    fn epilogue(&self, e: &Option<Epilogue>) -> String {
+        match e {
+            Some(e) => format!(" then {}({})", self.kernel(e.kernel), self.bufs(&e.bufs)),
+            None => String::new(),
+        }
+    }
+
+    fn steps(&self, steps: &[Step], depth: usize, out: &mut String) -> fmt::Result {
+        let pad = "  ".repeat(depth);
+        for step in steps {
+            out.push_str(&pad);
+            match step {
+                Step::Launch(l) => {
+                    write!(out, "launch {}({})", self.kernel(l.kernel), self.bufs(&l.bufs))?;
+                    writeln!(out, " over {}, cost {}", self.expr(l.extent), self.expr(l.cost))?;
+                }
+                Step::MatMul(m) => {
+                    let t = |t: bool| if t { "ᵀ" } else { "" };
+                    writeln!(
+                        out,
+                        "matmul {} = {}{} · {}{}, batch {}, m {}, n {}, k {}{}",
+                        self.buf(m.c),
+                        self.buf(m.a),
+                        t(m.trans_a),
+                        self.buf(m.b),
+                        t(m.trans_b),
+                        self.expr(m.batch),
+                        self.expr(m.m),
+                        self.expr(m.n),
+                        self.expr(m.k),
+                        self.epilogue(&m.epilogue),
+                    )?;
+                }
+                Step::Conv(c) => {
+                    let kind = match c.kind {
+                        ConvKind::Forward => "conv",
+                        ConvKind::GradInput => "conv_grad_input",
+                        ConvKind::GradFilter => "conv_grad_filter",
+                    };
+                    writeln!(
+                        out,
+                        "{kind} {} = {}, {}, kernel {:?}, stride {:?}, dilation {:?}, pad {:?}, groups {}{}",
+                        self.buf(c.out),
+                        self.buf(c.lhs),
+                        self.buf(c.rhs),
+                        c.kernel,
+                        c.stride,
+                        c.dilation,
+                        c.pad,
+                        c.groups,
+                        self.epilogue(&c.epilogue),
+                    )?;
+                }
+                Step::Copy { src, dst } => {
+                    writeln!(out, "copy {} = {}", self.buf(*dst), self.buf(*src))?;
+                }
+                Step::Call(c) => {
+                    let name = match c.func {
+                        Func::ScatterAddRows => "scatter_add_rows",
+                        Func::ScatterSetRows => "scatter_set_rows",
+                        Func::Zero => "zero",
+                    };
+                    writeln!(out, "call {name}({}) [{}]", self.bufs(&c.bufs), self.exprs(&c.ints))?;
+                }
+                Step::Print { label, buf } => {
+                    writeln!(out, "print {label:?} {}", self.buf(*buf))?;
+                }
+                Step::Assert { cond, message, .. } => {
+                    writeln!(out, "assert {} {message:?}", self.buf(*cond))?;
+                }
+                Step::If { cond, then, otherwise } => {
+                    writeln!(out, "if {} {{", self.buf(*cond))?;
+                    self.steps(then, depth + 1, out)?;
+                    writeln!(out, "{pad}}} else {{")?;
+                    self.steps(otherwise, depth + 1, out)?;
+                    writeln!(out, "{pad}}}")?;
+                }
+                Step::While { head, cond, body } => {
+                    writeln!(out, "loop {{")?;
+                    self.steps(head, depth + 1, out)?;
+                    writeln!(out, "{pad}  while {}", self.buf(*cond))?;
+                    self.steps(body, depth + 1, out)?;
+                    writeln!(out, "{pad}}}")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn infix(e: &Expr, plan: &Plan) -> String {
+    // Text and whether it is a sum, which a product must put in parentheses.
+    let mut stack: Vec<(String, bool)> = vec![];
+    for op in &e.0 {
+        let atom = |(text, sum): (String, bool)| if sum { format!("({text})") } else { text };
+        let item = match op {
+            ExprOp::Const(c) => (c.to_string(), false),
+            ExprOp::Dim(i) => {
+                let name = plan.dims.get(*i as usize).map_or("?", |d| d.name.as_str());
+                (name.to_string(), false)
+            }
+            ExprOp::FloorDiv(d) => match stack.pop() {
+                Some(a) => (format!("{} / {d}", atom(a)), false),
+                None => return "?".into(),
+            },
+            ExprOp::Add | ExprOp::Mul | ExprOp::Max => {
+                let (Some(b), Some(a)) = (stack.pop(), stack.pop()) else { return "?".into() };
+                match op {
+                    ExprOp::Add => (format!("{} + {}", a.0, b.0), true),
+                    ExprOp::Mul => (format!("{} * {}", atom(a), atom(b)), false),
+                    _ => (format!("max({}, {})", a.0, b.0), false),
+                }
+            }
+        };
+        stack.push(item);
+    }
+    stack.pop().map_or("?".into(), |s| s.0)
 }
