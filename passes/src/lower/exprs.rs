@@ -56,6 +56,27 @@ impl Exprs {
 
     /// The largest of several sizes.
     pub fn max(&mut self, dims: &[Dim], table: &mut DimTable) -> ExprId {
+        // Of sizes that differ by a factor only, the largest decides.
+        let mut best: BTreeMap<Vec<Atom>, i64> = BTreeMap::new();
+        let mut list: Vec<Dim> = vec![];
+        for d in dims {
+            match d.terms().as_slice() {
+                [(atoms, c)] => {
+                    let most = best.entry(atoms.clone()).or_insert(*c);
+                    *most = (*most).max(*c);
+                }
+                _ => list.push(d.clone()),
+            }
+        }
+        for d in dims {
+            if let [(atoms, c)] = d.terms().as_slice()
+                && best.get(atoms) == Some(c)
+                && !list.contains(d)
+            {
+                list.push(d.clone());
+            }
+        }
+        let dims = list;
         let largest = dims.iter().filter_map(Dim::as_const).max();
         let mut ops = vec![];
         let mut first = true;

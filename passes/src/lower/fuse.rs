@@ -454,7 +454,8 @@ impl Fuser<'_> {
             Rel::Axes(axes) => self.repeats(axes, g),
         };
         if matches!(node.op.def().lower, Lower::Reduce(_)) {
-            return !repeat && self.reduce_fits(node, g, rel).is_some();
+            // Its kept axes become the outer loops, so it runs once per row.
+            return self.reduce_fits(node, g, rel).is_some();
         }
         if matches!(group.kind, Kind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
             return false;
