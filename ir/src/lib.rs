@@ -31,6 +31,7 @@ pub mod program;
 pub mod require;
 pub mod rule;
 pub mod tensor;
+pub mod text;
 pub mod ty;
 pub mod verify;
 pub mod vjp;

@@ -1,0 +1,116 @@
+//! The graph language: text to [`Graph`] and back.
+//!
+//! Code map
+//! - [`lexer`], [`parse`], `parse_expr`, [`ast`]: text to tree, with recovery;
+//! - [`resolve`]: tree to graph: names, inlining, types, sugar, effects;
+//! - [`mod@print`]: graph to flat, typed text that parses back to the same graph;
+//! - [`mod@fmt`]: source to source, keeping lines and comments;
+//! - [`lib_source`]: the libraries shipped inside the compiler.
+//!
+//! Invariants
+//! - No input panics or overflows the stack; time is linear in the input and in
+//!   the graph it makes.
+//! - `load(print(g))` is `g`, spans aside (see [`same::same`]).
+//! - No file is read here: data and source files come through a [`Loader`].
+
+pub mod ast;
+pub mod device;
+pub mod lexer;
+pub(crate) mod names;
+pub mod parse;
+mod parse_expr;
+pub mod print;
+pub mod resolve;
+pub mod same;
+
+pub use print::print;
+pub use same::same;
+
+use crate::diag::{Diag, Severity, SourceMap, Span};
+use crate::{Graph, Tensor};
+
+/// How a graph reaches files: `file("w.npy")`, `use "layers.graph" as layers`.
+pub trait Loader {
+    /// The array in a file, or the one named `key` in it; or why not, in the
+    /// user's words.
+    fn tensor(&self, path: &str, key: Option<&str>) -> Result<Tensor, String>;
+
+    /// The text of another graph file.
+    fn source(&self, path: &str) -> Result<String, String>;
+}
+
+/// A loader that refuses every file.
+pub struct NoFiles;
+
+impl Loader for NoFiles {
+    fn tensor(&self, path: &str, _key: Option<&str>) -> Result<Tensor, String> {
+        Err(format!("`{path}` cannot be read here: no files are available"))
+    }
+
+    fn source(&self, path: &str) -> Result<String, String> {
+        Err(format!("`{path}` cannot be read here: no files are available"))
+    }
+}
+
+/// Parses and resolves a file of the map. The graph is there unless a
+/// diagnostic is an error.
+pub fn load(
+    sources: &mut SourceMap,
+    file: u32,
+    loader: &dyn Loader,
+) -> (Option<Graph>, Vec<Diag>) {
+    let mut diags = vec![];
+    let tree = tree(sources, file, &mut diags);
+    let syntax = diags.len();
+    let graph = resolve::resolve(sources, file, tree, loader, &mut diags);
+    // A name whose definition could not be parsed would be reported as unknown:
+    // with syntax errors, only those count that have nothing to do with names.
+    if syntax > 0 {
+        diags.truncate(syntax);
+    }
+    sort(&mut diags);
+    let failed = diags.iter().any(|d| d.severity == Severity::Error);
+    (graph.filter(|_| !failed), diags)
+}
+
+/// [`load`] of a text by itself, for tests and tools.
+pub fn load_str(name: &str, text: &str) -> (Option<Graph>, Vec<Diag>, SourceMap) {
+    let mut sources = SourceMap::default();
+    let file = sources.add(name, text);
+    let (graph, diags) = load(&mut sources, file, &NoFiles);
+    (graph, diags, sources)
+}
+
+/// The tree of one file.
+pub fn tree(sources: &SourceMap, file: u32, diags: &mut Vec<Diag>) -> ast::File {
+    let Some(source) = sources.files.get(file as usize) else { return ast::File::default() };
+    if u32::try_from(source.text.len()).is_err() {
+        diags.push(
+            Diag::error("E0111", "the file is larger than 4 GiB")
+                .at(Span::new(file, 0, 0), "keep large constants in .npy or .safetensors files"),
+        );
+        return ast::File::default();
+    }
+    let lexed = lexer::lex(&source.text, file, diags);
+    parse::parse(&source.text, file, &lexed, diags)
+}
+
+/// By place, so that the order does not tell how the compiler works.
+fn sort(diags: &mut [Diag]) {
+    diags.sort_by_key(|d| {
+        let at = d.labels.iter().find(|l| l.primary).or(d.labels.first());
+        at.map(|l| (l.span.file, l.span.lo)).unwrap_or((u32::MAX, 0))
+    });
+}
+
+/// The text of a library shipped inside the compiler.
+pub fn lib_source(name: &str) -> Option<&'static str> {
+    LIBRARIES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
+}
+
+/// Every shipped library: name and text.
+pub const LIBRARIES: &[(&str, &str)] = &[
+    ("init", include_str!("../../std/init.graph")),
+    ("nn", include_str!("../../std/nn.graph")),
+    ("optim", include_str!("../../std/optim.graph")),
+];

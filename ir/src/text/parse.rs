@@ -1,0 +1,839 @@
+//! Tokens to tree, by recursive descent.
+//!
+//! Invariants
+//! - A tree always comes back: what could not be read is left out or is an
+//!   [`ExprKind::Error`], and a diagnostic says so.
+//! - After an error the parser skips to the next statement or item, so that one
+//!   run finds several errors. An error that adds nothing (at the place of the
+//!   previous one) is dropped.
+//! - Nesting is bounded by [`MAX_DEPTH`]: no input overflows the stack. Chains
+//!   of operators are flat, and so do not count.
+
+use super::ast::*;
+use super::lexer::{Comment, Lexed, Tok, Token};
+use crate::DType;
+use crate::diag::{Diag, Span};
+use std::sync::Arc;
+
+/// Parentheses, blocks and unary operators inside each other.
+pub const MAX_DEPTH: usize = 96;
+
+/// Words that cannot name a value.
+pub const KEYWORDS: &[&str] = &[
+    "var", "func", "entry", "return", "yield", "if", "else", "while", "minimize", "true", "false",
+];
+
+/// Whether a word cannot name a value.
+pub fn is_reserved(word: &str) -> bool {
+    KEYWORDS.contains(&word) || DType::from_name(word).is_some()
+}
+
+pub fn parse(text: &str, file: u32, lexed: &Lexed, diags: &mut Vec<Diag>) -> File {
+    let mut parser = Parser {
+        text,
+        file,
+        tokens: &lexed.tokens,
+        comments: &lexed.comments,
+        at: 0,
+        depth: 0,
+        last_error: usize::MAX,
+        diags,
+    };
+    parser.file()
+}
+
+pub(super) struct Parser<'a> {
+    pub text: &'a str,
+    pub file: u32,
+    pub tokens: &'a [Token],
+    pub comments: &'a [Comment],
+    pub at: usize,
+    pub depth: usize,
+    /// Token index of the last reported error.
+    pub last_error: usize,
+    pub diags: &'a mut Vec<Diag>,
+}
+
+/// Marks that an error was reported; the caller recovers.
+pub(super) struct Reported;
+pub(super) type Res<T> = Result<T, Reported>;
+
+impl Parser<'_> {
+    // Looking at tokens.
+
+    pub fn token(&self) -> Token {
+        self.peek(0)
+    }
+
+    pub fn peek(&self, ahead: usize) -> Token {
+        let last = self.tokens.len() - 1;
+        self.tokens[(self.at + ahead).min(last)]
+    }
+
+    pub fn tok(&self) -> Tok {
+        self.token().tok
+    }
+
+    pub fn span(&self) -> Span {
+        self.token().span
+    }
+
+    pub fn prev_span(&self) -> Span {
+        match self.at {
+            0 => Span::new(self.file, 0, 0),
+            at => self.tokens[at - 1].span,
+        }
+    }
+
+    pub fn text_of(&self, span: Span) -> &str {
+        self.text.get(span.lo as usize..span.hi as usize).unwrap_or("")
+    }
+
+    pub fn word(&self) -> &str {
+        if self.tok() == Tok::Ident { self.text_of(self.span()) } else { "" }
+    }
+
+    pub fn is_word(&self, word: &str) -> bool {
+        self.tok() == Tok::Ident && self.word() == word
+    }
+
+    pub fn bump(&mut self) -> Token {
+        let token = self.token();
+        if self.at < self.tokens.len() - 1 {
+            self.at += 1;
+        }
+        token
+    }
+
+    pub fn eat(&mut self, tok: Tok) -> bool {
+        let hit = self.tok() == tok;
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
+    pub fn eat_word(&mut self, word: &str) -> bool {
+        let hit = self.is_word(word);
+        if hit {
+            self.bump();
+        }
+        hit
+    }
+
+    // Errors.
+
+    /// Reports unless the lexer or an earlier error already spoke about this place.
+    pub fn report(&mut self, diag: Diag) -> Reported {
+        if self.tok() != Tok::Error && self.last_error != self.at {
+            self.diags.push(diag);
+        }
+        self.last_error = self.at;
+        Reported
+    }
+
+    pub fn expected(&mut self, what: &str, context: &str) -> Reported {
+        let found = self.found();
+        let span = if self.tok() == Tok::Eof {
+            let end = self.prev_span().hi as usize;
+            Span::new(self.file, end, end)
+        } else {
+            self.span()
+        };
+        self.report(
+            Diag::error("E0104", format!("expected {what} {context}, found {found}"))
+                .at(span, format!("expected {what}")),
+        )
+    }
+
+    fn found(&self) -> String {
+        match self.tok() {
+            Tok::Ident => format!("`{}`", self.word()),
+            Tok::Int | Tok::Float => format!("`{}`", self.text_of(self.span())),
+            tok => tok.describe().to_string(),
+        }
+    }
+
+    pub fn expect(&mut self, tok: Tok, context: &str) -> Res<Span> {
+        if self.tok() == tok {
+            return Ok(self.bump().span);
+        }
+        Err(self.expected(tok.describe(), context))
+    }
+
+    /// A closing bracket; the error also shows what it would close.
+    pub fn close(&mut self, tok: Tok, open: Span) -> Res<Span> {
+        if self.tok() == tok {
+            return Ok(self.bump().span);
+        }
+        let found = self.found();
+        let end = self.prev_span().hi as usize;
+        let here = Span::new(self.file, end, end);
+        let closer = tok.describe().trim_matches('`').to_string();
+        Err(self.report(
+            Diag::error("E0105", format!("expected {}, found {found}", tok.describe()))
+                .at(here, format!("expected {} or a comma", tok.describe()))
+                .also(open, "to close this")
+                .fix(format!("add {}", tok.describe()), here, closer),
+        ))
+    }
+
+    pub fn enter<T>(&mut self, f: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
+        if self.depth >= MAX_DEPTH {
+            let span = self.span();
+            let error = self.report(
+                Diag::error("E0106", "this is nested too deep")
+                    .at(span, format!("more than {MAX_DEPTH} levels"))
+                    .help("name a part of it and use the name"),
+            );
+            // Nothing after this point would make sense.
+            self.at = self.tokens.len() - 1;
+            self.last_error = self.at;
+            return Err(error);
+        }
+        self.depth += 1;
+        let result = f(self);
+        self.depth -= 1;
+        result
+    }
+
+    // Names.
+
+    pub fn simple_name(&mut self, what: &str, context: &str) -> Res<Name> {
+        if self.tok() != Tok::Ident {
+            return Err(self.expected(what, context));
+        }
+        let word = self.word();
+        if is_reserved(word) {
+            let (word, span) = (word.to_string(), self.span());
+            return Err(self.report(
+                Diag::error("E0107", format!("`{word}` cannot be a name"))
+                    .at(span, format!("expected {what}; `{word}` is a word of the language"))
+                    .fix("choose another name", span, format!("{word}_")),
+            ));
+        }
+        let name = Arc::from(word);
+        let span = self.bump().span;
+        Ok(Name { text: name, span })
+    }
+
+    /// `a` or `a.b.c`, on one line.
+    pub fn dotted_name(&mut self, what: &str, context: &str) -> Res<Name> {
+        let first = self.simple_name(what, context)?;
+        if self.tok() != Tok::Dot || self.token().newline {
+            return Ok(first);
+        }
+        let mut text = first.text.to_string();
+        let mut span = first.span;
+        while self.tok() == Tok::Dot && !self.token().newline {
+            self.bump();
+            if self.tok() != Tok::Ident {
+                return Err(self.expected("a name", "after `.`"));
+            }
+            text.push('.');
+            text.push_str(self.word());
+            span = span.to(self.bump().span);
+        }
+        Ok(Name { text: text.into(), span })
+    }
+
+    /// The `///` lines right before the current token, without their marks.
+    pub fn doc(&self) -> String {
+        let start = self.comments.partition_point(|c| c.before < self.at);
+        let mut lines = vec![];
+        for comment in self.comments[start..].iter().take_while(|c| c.before == self.at) {
+            if let Some(line) = self.text_of(comment.span).strip_prefix("///") {
+                lines.push(line.strip_prefix(' ').unwrap_or(line));
+            }
+        }
+        lines.join("\n")
+    }
+
+    // Items.
+
+    fn file(&mut self) -> File {
+        let mut file = File::default();
+        while self.tok() != Tok::Eof {
+            let (start, depth) = (self.at, self.depth);
+            if self.item(&mut file).is_err() {
+                self.depth = depth;
+                if self.at == start {
+                    self.bump();
+                }
+                self.skip_to_item();
+            }
+        }
+        file
+    }
+
+    fn skip_to_item(&mut self) {
+        while self.tok() != Tok::Eof {
+            let starts = self.token().newline
+                && matches!(
+                    self.word(),
+                    "graph" | "use" | "dim" | "var" | "func" | "entry" | "init" | "let"
+                );
+            if starts && self.starts_item() {
+                return;
+            }
+            self.bump();
+        }
+    }
+
+    /// Tells an item from a statement that starts with the same word.
+    fn starts_item(&self) -> bool {
+        match self.word() {
+            "init" => self.peek(1).tok == Tok::LBrace,
+            "use" => matches!(self.peek(1).tok, Tok::Ident | Tok::Str),
+            _ => self.peek(1).tok == Tok::Ident,
+        }
+    }
+
+    fn item(&mut self, file: &mut File) -> Res<()> {
+        match self.word() {
+            "graph" => {
+                let doc = self.doc();
+                let span = self.bump().span;
+                let name = self.dotted_name("the graph's name", "after `graph`")?;
+                if let Some(first) = &file.name {
+                    let diag = Diag::error("E0108", "a file has one `graph` line")
+                        .at(span.to(name.span), "this is the second")
+                        .also(first.span, "the first is here");
+                    self.diags.push(diag);
+                } else {
+                    file.doc = doc;
+                    file.name = Some(name);
+                }
+            }
+            "use" => {
+                let item = self.use_item()?;
+                file.items.push(Item::Use(item));
+            }
+            "dim" => {
+                self.bump();
+                loop {
+                    let item = self.dim_item()?;
+                    file.items.push(Item::Dim(item));
+                    if !self.eat(Tok::Comma) {
+                        break;
+                    }
+                }
+            }
+            "var" => {
+                let item = self.var_item()?;
+                file.items.push(Item::Var(item));
+            }
+            "let" => {
+                self.bump();
+                let name = self.simple_name("a name", "after `let`")?;
+                let ty = if self.eat(Tok::Colon) { Some(self.ty()?) } else { None };
+                self.expect(Tok::Assign, "in a `let`")?;
+                let value = self.expr()?;
+                file.items.push(Item::Let(LetItem { name, ty, value }));
+            }
+            "func" => {
+                let item = self.func_item()?;
+                file.items.push(Item::Func(item));
+            }
+            "entry" => {
+                let item = self.entry_item()?;
+                file.items.push(Item::Entry(item));
+            }
+            "init" if self.peek(1).tok == Tok::LBrace => {
+                self.bump();
+                let body = self.block()?;
+                file.items.push(Item::Init(body));
+            }
+            word => {
+                let known = ["graph", "use", "dim", "var", "func", "entry", "let", "init"];
+                let near = super::names::nearest(word, known.into_iter());
+                let (span, found) = (self.span(), self.found());
+                let mut diag = Diag::error(
+                    "E0109",
+                    format!("expected a declaration at the top level, found {found}"),
+                )
+                .at(span, "expected `use`, `dim`, `var`, `let`, `func` or `entry`");
+                if let Some(near) = near {
+                    diag = diag.fix(format!("did you mean `{near}`?"), span, near);
+                } else if self.tok() == Tok::Ident {
+                    diag = diag.help("statements stand inside an `entry` or a `func`");
+                }
+                return Err(self.report(diag));
+            }
+        }
+        self.end_of_line("a declaration")
+    }
+
+    /// The next thing must start on a new line (or close a block).
+    fn end_of_line(&mut self, what: &str) -> Res<()> {
+        let token = self.token();
+        if token.newline || matches!(token.tok, Tok::Eof | Tok::RBrace) {
+            return Ok(());
+        }
+        let found = self.found();
+        Err(self.report(
+            Diag::error("E0104", format!("expected the end of {what}, found {found}"))
+                .at(token.span, "this does not continue what stands before it")
+                .help("start it on a new line"),
+        ))
+    }
+
+    fn use_item(&mut self) -> Res<Use> {
+        self.bump();
+        if self.tok() == Tok::Str {
+            let path = self.string()?;
+            if !self.eat_word("as") {
+                return Err(self.expected("`as NAME`", "after the file to use"));
+            }
+            let name = self.simple_name("a name", "after `as`")?;
+            return Ok(Use { name, path: Some(path) });
+        }
+        Ok(Use { name: self.simple_name("a library", "after `use`")?, path: None })
+    }
+
+    fn dim_item(&mut self) -> Res<DimItem> {
+        let name = self.simple_name("a name", "after `dim`")?;
+        let mut range = None;
+        if self.eat(Tok::Colon) {
+            let lo_span = self.span();
+            let lo = self.small_int("the smallest size")?;
+            self.expect(Tok::DotDot, "in the range of a dim")?;
+            self.eat(Tok::Assign);
+            let hi = if self.tok() == Tok::Int && !self.token().newline {
+                self.small_int("the largest size")?
+            } else {
+                i64::MAX
+            };
+            range = Some((lo, hi, lo_span.to(self.prev_span())));
+        }
+        Ok(DimItem { name, range })
+    }
+
+    fn small_int(&mut self, what: &str) -> Res<i64> {
+        if self.tok() != Tok::Int {
+            return Err(self.expected(what, "here"));
+        }
+        match self.text_of(self.span()).replace('_', "").parse() {
+            Ok(value) => {
+                self.bump();
+                Ok(value)
+            }
+            Err(_) => {
+                let span = self.span();
+                Err(self.report(
+                    Diag::error("E0103", "this number is too large").at(span, "for a size"),
+                ))
+            }
+        }
+    }
+
+    pub fn string(&mut self) -> Res<(String, Span)> {
+        let span = self.expect(Tok::Str, "here")?;
+        let raw = self.text_of(span);
+        let raw = raw.get(1..raw.len().saturating_sub(1)).unwrap_or("");
+        let mut out = String::new();
+        let mut chars = raw.chars();
+        while let Some(c) = chars.next() {
+            match c {
+                '\\' => match chars.next() {
+                    Some('n') => out.push('\n'),
+                    Some('t') => out.push('\t'),
+                    Some('r') => out.push('\r'),
+                    Some('0') => out.push('\0'),
+                    Some(other) => out.push(other),
+                    None => {}
+                },
+                c => out.push(c),
+            }
+        }
+        Ok((out, span))
+    }
+
+    pub fn var_item(&mut self) -> Res<VarItem> {
+        let start = self.bump().span;
+        let name = self.dotted_name("a name", "after `var`")?;
+        if self.tok() != Tok::Colon {
+            let span = self.span();
+            let found = self.found();
+            return Err(self.report(
+                Diag::error("E0104", format!("expected `:` and a type, found {found}"))
+                    .at(span, "a variable says its type")
+                    .help(format!("write `var {}: f32[..] = ...`", name.text)),
+            ));
+        }
+        self.bump();
+        let ty = self.ty()?;
+        let init = if self.eat(Tok::Assign) { Some(self.expr()?) } else { None };
+        let device = self.device()?;
+        Ok(VarItem { name, ty, init, device, span: start.to(self.prev_span()) })
+    }
+
+    fn device(&mut self) -> Res<Option<(String, Span)>> {
+        if self.is_word("on") && self.peek(1).tok == Tok::Str && !self.token().newline {
+            self.bump();
+            return Ok(Some(self.string()?));
+        }
+        Ok(None)
+    }
+
+    fn func_item(&mut self) -> Res<FuncItem> {
+        self.bump();
+        let name = self.simple_name("a name", "after `func`")?;
+        let params = self.params("in the parameters of a function")?;
+        let results = self.results()?;
+        let body = self.block()?;
+        let mut grad = None;
+        if self.is_word("grad") && self.peek(1).tok == Tok::LParen {
+            let start = self.bump().span;
+            let open = self.expect(Tok::LParen, "after `grad`")?;
+            let mut params = vec![];
+            while self.tok() != Tok::RParen {
+                params.push(self.simple_name("a name", "in the parameters of a gradient")?);
+                if !self.eat(Tok::Comma) {
+                    break;
+                }
+            }
+            self.close(Tok::RParen, open)?;
+            let span = start.to(self.prev_span());
+            let body = self.block()?;
+            grad = Some(GradClause { params, body, span });
+        }
+        Ok(FuncItem { name, params, results, body, grad })
+    }
+
+    fn entry_item(&mut self) -> Res<EntryItem> {
+        let doc = self.doc();
+        self.bump();
+        let name = self.simple_name("a name", "after `entry`")?;
+        let params = self.params("in the parameters of an entry")?;
+        let results = self.results()?;
+        let body = self.block()?;
+        Ok(EntryItem { name, doc, params, results, body })
+    }
+
+    pub fn params(&mut self, context: &str) -> Res<Vec<Param>> {
+        let open = self.expect(Tok::LParen, context)?;
+        let mut params = vec![];
+        while self.tok() != Tok::RParen {
+            let var = self.eat_word("var");
+            let name = self.dotted_name("a parameter", context)?;
+            let ty = if self.eat(Tok::Colon) { Some(self.ty()?) } else { None };
+            let default = if self.eat(Tok::Assign) { Some(self.expr()?) } else { None };
+            params.push(Param { name, var, ty, default });
+            if !self.eat(Tok::Comma) {
+                break;
+            }
+        }
+        self.close(Tok::RParen, open)?;
+        Ok(params)
+    }
+
+    fn results(&mut self) -> Res<Results> {
+        if self.tok() != Tok::Arrow {
+            return Ok(Results::default());
+        }
+        let start = self.bump().span;
+        let mut items = vec![];
+        if self.tok() == Tok::LParen {
+            let open = self.bump().span;
+            while self.tok() != Tok::RParen {
+                items.push(self.result_item()?);
+                if !self.eat(Tok::Comma) {
+                    break;
+                }
+            }
+            self.close(Tok::RParen, open)?;
+        } else {
+            let ty = self.ty()?;
+            items.push(ResultItem { name: None, span: ty.span, ty: Some(ty) });
+        }
+        Ok(Results { items, span: start.to(self.prev_span()), given: true })
+    }
+
+    fn result_item(&mut self) -> Res<ResultItem> {
+        let start = self.span();
+        let next = self.peek(1).tok;
+        let is_type = DType::from_name(self.word()).is_some() || self.is_word("_");
+        if self.tok() == Tok::Ident && next != Tok::LBracket && !is_type {
+            let name = self.simple_name("a result's name", "after `->`")?;
+            let ty = if self.eat(Tok::Colon) { Some(self.ty()?) } else { None };
+            return Ok(ResultItem { name: Some(name), ty, span: start.to(self.prev_span()) });
+        }
+        let ty = self.ty()?;
+        Ok(ResultItem { name: None, span: ty.span, ty: Some(ty) })
+    }
+
+    pub fn ty(&mut self) -> Res<TypeExpr> {
+        if self.tok() != Tok::Ident {
+            return Err(self.expected("a type such as `f32[2, 3]`", "here"));
+        }
+        let dtype = Name { text: Arc::from(self.word()), span: self.span() };
+        self.bump();
+        let mut dims = vec![];
+        if self.tok() == Tok::LBracket {
+            let open = self.bump().span;
+            dims = self.list_items(Tok::RBracket)?;
+            self.close(Tok::RBracket, open)?;
+        }
+        Ok(TypeExpr { span: dtype.span.to(self.prev_span()), dtype, dims })
+    }
+
+    // Blocks and statements.
+
+    pub fn block(&mut self) -> Res<Block> {
+        let open = self.expect(Tok::LBrace, "to open a block")?;
+        self.enter(|p| p.block_body(open))
+    }
+
+    fn block_body(&mut self, open: Span) -> Res<Block> {
+        let mut stmts = vec![];
+        while !matches!(self.tok(), Tok::RBrace | Tok::Eof) {
+            let (start, depth) = (self.at, self.depth);
+            match self.stmt() {
+                Ok(stmt) => stmts.push(stmt),
+                Err(Reported) => {
+                    self.depth = depth;
+                    if self.at == start {
+                        self.bump();
+                    }
+                    self.skip_to_stmt(start);
+                }
+            }
+            // An item where a statement should be: the closing brace is missing.
+            if self.token().newline
+                && matches!(self.word(), "func" | "entry")
+                && self.peek(1).tok == Tok::Ident
+            {
+                break;
+            }
+        }
+        if self.tok() != Tok::RBrace {
+            let found = self.found();
+            let end = self.prev_span().hi as usize;
+            let here = Span::new(self.file, end, end);
+            return Err(self.report(
+                Diag::error("E0105", format!("expected `}}`, found {found}"))
+                    .at(here, "expected `}`")
+                    .also(open, "to close this block")
+                    .fix("close the block", here, "\n}"),
+            ));
+        }
+        let close = self.bump().span;
+        Ok(Block { stmts, span: open.to(close) })
+    }
+
+    /// Skips to the next line at the brace depth where the statement began.
+    fn skip_to_stmt(&mut self, start: usize) {
+        let mut depth = 0i64;
+        for token in &self.tokens[start..self.at] {
+            match token.tok {
+                Tok::LBrace => depth += 1,
+                Tok::RBrace => depth -= 1,
+                _ => {}
+            }
+        }
+        loop {
+            let token = self.token();
+            if token.tok == Tok::Eof || (depth <= 0 && token.newline && self.at > start) {
+                return;
+            }
+            match token.tok {
+                Tok::LBrace => depth += 1,
+                Tok::RBrace if depth <= 0 => return,
+                Tok::RBrace => depth -= 1,
+                _ => {}
+            }
+            self.bump();
+        }
+    }
+
+    fn stmt(&mut self) -> Res<Stmt> {
+        let start = self.span();
+        let kind = self.stmt_kind()?;
+        let (mut after, mut device) = (vec![], None);
+        loop {
+            if self.token().newline {
+                break;
+            }
+            if self.is_word("after") && self.peek(1).tok == Tok::LParen {
+                self.bump();
+                let open = self.bump().span;
+                while self.tok() != Tok::RParen {
+                    after.push(self.dotted_name("a name", "in `after`")?);
+                    if !self.eat(Tok::Comma) {
+                        break;
+                    }
+                }
+                self.close(Tok::RParen, open)?;
+            } else if self.is_word("on") && self.peek(1).tok == Tok::Str && device.is_none() {
+                device = self.device()?;
+            } else {
+                break;
+            }
+        }
+        let span = start.to(self.prev_span());
+        self.end_of_line("the statement")?;
+        Ok(Stmt { kind, after, device, span })
+    }
+
+    fn stmt_kind(&mut self) -> Res<StmtKind> {
+        match self.word() {
+            "return" => {
+                self.bump();
+                return Ok(StmtKind::Return(self.value_list()?));
+            }
+            "yield" => {
+                self.bump();
+                return Ok(StmtKind::Yield(self.value_list()?));
+            }
+            "var" => return Ok(StmtKind::Var(self.var_item()?)),
+            "minimize" => return self.minimize(),
+            "on" if self.peek(1).tok == Tok::Str && self.peek(2).tok == Tok::LBrace => {
+                // The device is stored on the statement by the caller's shape:
+                // re-read here, because the block follows it.
+                self.bump();
+                let device = self.string()?;
+                let body = self.block()?;
+                let inner = body
+                    .stmts
+                    .into_iter()
+                    .map(|s| self.placed(s, &device))
+                    .collect();
+                return Ok(StmtKind::On(Block { stmts: inner, span: body.span }));
+            }
+            _ => {}
+        }
+        if self.tok() == Tok::LParen {
+            if let Some(targets) = self.tuple_targets()? {
+                let value = self.expr()?;
+                return Ok(StmtKind::Bind { targets, tuple: true, value });
+            }
+        } else if self.tok() == Tok::Ident {
+            let mark = self.at;
+            if !is_reserved(self.word()) {
+                let name = self.dotted_name("a name", "at the start of a statement")?;
+                match self.tok() {
+                    Tok::Assign => {
+                        self.bump();
+                        let value = self.expr()?;
+                        let targets = vec![Target { name, ty: None }];
+                        return Ok(StmtKind::Bind { targets, tuple: false, value });
+                    }
+                    Tok::Colon => {
+                        self.bump();
+                        let ty = Some(self.ty()?);
+                        self.expect(Tok::Assign, "after the type of a name")?;
+                        let value = self.expr()?;
+                        let targets = vec![Target { name, ty }];
+                        return Ok(StmtKind::Bind { targets, tuple: false, value });
+                    }
+                    tok => {
+                        let op = match tok {
+                            Tok::PlusAssign => Some(Binary::Add),
+                            Tok::MinusAssign => Some(Binary::Sub),
+                            Tok::StarAssign => Some(Binary::Mul),
+                            Tok::SlashAssign => Some(Binary::Div),
+                            _ => None,
+                        };
+                        if let Some(op) = op {
+                            let op_span = self.bump().span;
+                            let value = self.expr()?;
+                            return Ok(StmtKind::Update { name, op, op_span, value });
+                        }
+                    }
+                }
+                self.at = mark;
+            } else if self.peek(1).tok == Tok::Assign || self.peek(1).tok == Tok::Colon {
+                // `if = 3`: say that the word is taken.
+                self.simple_name("a name", "at the start of a statement")?;
+            }
+        }
+        Ok(StmtKind::Expr(self.expr()?))
+    }
+
+    /// `on "a" { on "b" ... }`: the inner one is nearer.
+    fn placed(&self, mut stmt: Stmt, device: &(String, Span)) -> Stmt {
+        stmt.device = Some(match stmt.device {
+            None => device.clone(),
+            Some((inner, span)) => (super::device::merge(&device.0, &inner), span),
+        });
+        stmt
+    }
+
+    fn value_list(&mut self) -> Res<Vec<Expr>> {
+        let mut values = vec![];
+        if self.token().newline || self.tok() == Tok::RBrace {
+            return Ok(values);
+        }
+        loop {
+            values.push(self.expr()?);
+            if !self.eat(Tok::Comma) {
+                break;
+            }
+        }
+        // `return (a, b)` is `return a, b`.
+        if values.len() == 1 && matches!(values[0].kind, ExprKind::Tuple(_)) {
+            if let Some(Expr { kind: ExprKind::Tuple(items), .. }) = values.pop() {
+                return Ok(items);
+            }
+        }
+        Ok(values)
+    }
+
+    /// `(a, b: f32[]) =`, or nothing if the parenthesis opens an expression.
+    fn tuple_targets(&mut self) -> Res<Option<Vec<Target>>> {
+        let mut at = self.at + 1;
+        let mut depth = 1;
+        while depth > 0 {
+            match self.tokens.get(at).map(|t| t.tok) {
+                Some(Tok::LParen) => depth += 1,
+                Some(Tok::RParen) => depth -= 1,
+                None | Some(Tok::Eof | Tok::LBrace | Tok::RBrace) => return Ok(None),
+                _ => {}
+            }
+            at += 1;
+        }
+        if self.tokens.get(at).map(|t| t.tok) != Some(Tok::Assign) {
+            return Ok(None);
+        }
+        let open = self.bump().span;
+        let mut targets = vec![];
+        while self.tok() != Tok::RParen {
+            let name = if self.is_word("_") {
+                Name { text: "_".into(), span: self.bump().span }
+            } else {
+                self.dotted_name("a name", "on the left of `=`")?
+            };
+            let ty = if self.eat(Tok::Colon) { Some(self.ty()?) } else { None };
+            targets.push(Target { name, ty });
+            if !self.eat(Tok::Comma) {
+                break;
+            }
+        }
+        self.close(Tok::RParen, open)?;
+        self.expect(Tok::Assign, "after the names")?;
+        Ok(Some(targets))
+    }
+
+    fn minimize(&mut self) -> Res<StmtKind> {
+        self.bump();
+        let loss = self.expr()?;
+        if !self.eat_word("over") {
+            return Err(self.expected("`over [variables]`", "in `minimize`"));
+        }
+        let open = self.expect(Tok::LBracket, "after `over`")?;
+        let mut over = vec![];
+        while self.tok() != Tok::RBracket {
+            over.push(self.dotted_name("a variable", "after `over`")?);
+            if !self.eat(Tok::Comma) {
+                break;
+            }
+        }
+        self.close(Tok::RBracket, open)?;
+        if !self.eat_word("with") {
+            return Err(self.expected("`with OPTIMIZER`", "in `minimize`"));
+        }
+        let with = self.expr()?;
+        Ok(StmtKind::Minimize { loss, over, with })
+    }
+}

@@ -1,0 +1,328 @@
+//! Numbers and lists at compile time, and how they become tensors.
+
+use super::Resolver;
+use super::scope::{Spanned, Val};
+use crate::diag::{Diag, Span};
+use crate::text::ast::{self, Binary, ExprKind};
+use crate::{DType, Tensor};
+use std::sync::Arc;
+
+/// Elements of a literal before their type is known.
+pub(super) enum Number {
+    Int(i128),
+    Float(f64),
+    Bool(bool),
+}
+
+impl Number {
+    pub fn of(val: &Val) -> Option<Number> {
+        Some(match val {
+            Val::Int(v) => Number::Int(*v),
+            Val::Float(v) => Number::Float(*v),
+            Val::Bool(v) => Number::Bool(*v),
+            _ => return None,
+        })
+    }
+
+    /// The element's bytes appended, or why it has no place in `dtype`.
+    fn push(&self, dtype: DType, out: &mut Vec<u8>) -> Result<(), String> {
+        match (self, dtype) {
+            (Number::Bool(v), DType::Bool) => out.push(*v as u8),
+            (Number::Bool(v), _) => return Err(format!("`{v}` is a bool, not {dtype}")),
+            (Number::Int(0 | 1), DType::Bool) | (Number::Int(_) | Number::Float(_), DType::Bool) => {
+                return Err("a bool is `true` or `false`".into());
+            }
+            (Number::Int(v), _) if dtype.is_int() => {
+                let fits = match dtype {
+                    DType::I8 => i8::try_from(*v).is_ok(),
+                    DType::U8 => u8::try_from(*v).is_ok(),
+                    DType::I32 => i32::try_from(*v).is_ok(),
+                    _ => i64::try_from(*v).is_ok(),
+                };
+                if !fits {
+                    return Err(format!("{v} does not fit in {dtype}"));
+                }
+                out.extend_from_slice(&v.to_le_bytes()[..dtype.size()]);
+            }
+            (Number::Float(v), _) if dtype.is_int() => {
+                return Err(format!("{v:?} is not a whole number, but {dtype} is wanted"));
+            }
+            (Number::Int(v), _) => push_float(*v as f64, dtype, out),
+            (Number::Float(v), _) => push_float(*v, dtype, out),
+        }
+        Ok(())
+    }
+}
+
+fn push_float(v: f64, dtype: DType, out: &mut Vec<u8>) {
+    out.extend_from_slice(Tensor::from_f64(dtype, vec![], [v]).bytes());
+}
+
+/// The one-element tensor of a number.
+pub(super) fn scalar(number: &Number, dtype: DType) -> Result<Tensor, String> {
+    let mut bytes = vec![];
+    number.push(dtype, &mut bytes)?;
+    Tensor::from_bytes(dtype, vec![], bytes.into()).ok_or_else(|| "no such tensor".to_string())
+}
+
+impl Resolver<'_> {
+    /// The element type a compile-time value takes when nothing else decides.
+    pub(super) fn natural_dtype(&self, val: &Val) -> Option<DType> {
+        match val {
+            Val::Int(_) => Some(DType::I32),
+            Val::Float(_) => Some(DType::F32),
+            Val::Bool(_) => Some(DType::Bool),
+            Val::Const(t) => Some(t.dtype()),
+            Val::List(items) => {
+                let mut best = None;
+                for item in items.iter() {
+                    best = match (best, self.natural_dtype(&item.val)?) {
+                        (None, d) => Some(d),
+                        (Some(a), b) if a == b => Some(a),
+                        (Some(DType::F32), DType::I32) | (Some(DType::I32), DType::F32) => {
+                            Some(DType::F32)
+                        }
+                        (Some(a), _) => Some(a),
+                    };
+                }
+                best.or(Some(DType::F32))
+            }
+            _ => None,
+        }
+    }
+
+    /// A compile-time value as a tensor of `dtype`.
+    pub(super) fn literal(&mut self, val: &Val, span: Span, dtype: DType) -> Option<Tensor> {
+        if let Val::Const(t) = val {
+            return Some((**t).clone());
+        }
+        let mut shape = vec![];
+        let mut bytes = vec![];
+        self.flatten(val, span, dtype, 0, &mut shape, &mut bytes)?;
+        match Tensor::from_bytes(dtype, shape, bytes.into()) {
+            Some(t) => Some(t),
+            None => {
+                self.error(
+                    Diag::error("E0218", "the rows of this literal have different lengths")
+                        .at(span, "not a rectangular tensor"),
+                );
+                None
+            }
+        }
+    }
+
+    fn flatten(
+        &mut self,
+        val: &Val,
+        span: Span,
+        dtype: DType,
+        depth: usize,
+        shape: &mut Vec<usize>,
+        out: &mut Vec<u8>,
+    ) -> Option<()> {
+        match val {
+            Val::List(items) => {
+                match shape.get(depth) {
+                    None if out.is_empty() => shape.push(items.len()),
+                    Some(n) if *n == items.len() => {}
+                    _ => {
+                        self.error(
+                            Diag::error("E0218", "the rows of this literal differ in shape")
+                                .at(span, format!("{} items here", items.len())),
+                        );
+                        return None;
+                    }
+                }
+                for item in items.iter() {
+                    self.flatten(&item.val, item.span, dtype, depth + 1, shape, out)?;
+                }
+                Some(())
+            }
+            Val::Poison => None,
+            other => {
+                let Some(number) = Number::of(other) else {
+                    self.error(
+                        Diag::error("E0219", "a literal holds numbers only")
+                            .at(span, format!("this is {}", other.describe()))
+                            .help("use `concat` to join tensors"),
+                    );
+                    return None;
+                };
+                if depth != shape.len() {
+                    self.error(
+                        Diag::error("E0218", "the rows of this literal differ in shape")
+                            .at(span, "a number where a row is expected"),
+                    );
+                    return None;
+                }
+                if let Err(why) = number.push(dtype, out) {
+                    self.error(Diag::error("E0220", why).at(span, format!("wanted as {dtype}")));
+                    return None;
+                }
+                Some(())
+            }
+        }
+    }
+
+    /// `f32[2, 2](1, 2, 3, 4)`: elements in order, one for all, or bytes.
+    pub(super) fn typed_literal(
+        &mut self,
+        ty: &ast::TypeExpr,
+        items: &[ast::Expr],
+        span: Span,
+    ) -> Val {
+        let Some(want) = self.concrete_type(ty) else { return Val::Poison };
+        let Some(shape) = want.static_shape() else {
+            return self.error(
+                Diag::error("E0221", "a literal has a fixed shape")
+                    .at(ty.span, format!("{want} depends on a size known only at run time"))
+                    .help("`broadcast` a scalar, or use `full(value, shape: [..])`"),
+            );
+        };
+        let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
+        let Some(count) = count.filter(|c| *c <= 1 << 33) else {
+            return self.error(
+                Diag::error("E0221", "this literal is too large").at(ty.span, want.to_string()),
+            );
+        };
+        if let [ast::Expr { kind: ExprKind::Bytes(text), span }] = items {
+            let bytes = super::super::print::from_base64(text);
+            let tensor =
+                bytes.and_then(|b| Tensor::from_bytes(want.dtype, shape.clone(), b.into()));
+            return match tensor {
+                Some(t) => Val::Const(Arc::new(t)),
+                None => self.error(
+                    Diag::error("E0222", "these bytes do not make the tensor")
+                        .at(*span, format!("expected base64 of {} bytes", count * want.dtype.size())),
+                ),
+            };
+        }
+        let mut bytes = Vec::with_capacity(items.len() * want.dtype.size());
+        let mut flat = 0;
+        for item in items {
+            let val = self.expr(item, None);
+            if val.is_poison() {
+                return Val::Poison;
+            }
+            let mut shape = vec![];
+            let mut own = vec![];
+            if self.flatten(&val, item.span, want.dtype, 0, &mut shape, &mut own).is_none() {
+                return Val::Poison;
+            }
+            flat += own.len() / want.dtype.size();
+            bytes.append(&mut own);
+        }
+        if flat == 1 && count != 1 {
+            bytes = bytes.repeat(count);
+        } else if flat != count {
+            return self.error(
+                Diag::error("E0222", format!("{want} has {count} elements, {flat} are given"))
+                    .at(span, "give all of them, or one for all")
+                    .also(ty.span, format!("{count} elements")),
+            );
+        }
+        match Tensor::from_bytes(want.dtype, shape, bytes.into()) {
+            Some(t) => Val::Const(Arc::new(t)),
+            None => Val::Poison,
+        }
+    }
+
+    /// Arithmetic on numbers and sizes at compile time; `None` if either side
+    /// is a tensor.
+    pub(super) fn fold(
+        &mut self,
+        op: Binary,
+        a: &Spanned,
+        b: &Spanned,
+        span: Span,
+    ) -> Option<Val> {
+        use Binary::*;
+        use Val::{Bool, Dim as D, Float, Int};
+        let to_dim = |v: &Val| match v {
+            D(d) => Some(d.clone()),
+            Int(i) => i64::try_from(*i).ok().map(crate::Dim::constant),
+            _ => None,
+        };
+        if matches!(a.val, D(_)) || matches!(b.val, D(_)) {
+            let (x, y) = (to_dim(&a.val)?, to_dim(&b.val)?);
+            return Some(match op {
+                Add => Val::size(x + y),
+                Sub => Val::size(x - y),
+                Mul => Val::size(x * y),
+                Div => match y.as_const() {
+                    Some(c) if c > 0 => Val::size(x.floor_div(c)),
+                    _ => match x.div_exact(&y) {
+                        Some(d) => Val::size(d),
+                        None => self.error(
+                            Diag::error("E0223", "a size is divided by a positive constant only")
+                                .at(b.span, format!("this is {y}")),
+                        ),
+                    },
+                },
+                Eq => Bool(x == y),
+                _ => return None,
+            });
+        }
+        Some(match (&a.val, &b.val) {
+            (Int(x), Int(y)) => {
+                let (x, y) = (*x, *y);
+                let exact = match op {
+                    Add => x.checked_add(y),
+                    Sub => x.checked_sub(y),
+                    Mul => x.checked_mul(y),
+                    Div if y == 0 => Some(0),
+                    Div => x.checked_div(y),
+                    Rem if y == 0 => Some(0),
+                    Rem => x.checked_rem(y),
+                    Pow => u32::try_from(y).ok().and_then(|y| x.checked_pow(y)),
+                    MatMul | And | Or => return None,
+                    _ => return Some(Bool(compare(op, x, y))),
+                };
+                match exact {
+                    Some(v) => Int(v),
+                    None if op == Pow && y < 0 => Float((x as f64).powf(y as f64)),
+                    None => self.error(
+                        Diag::error("E0220", "this number is too large").at(span, "computed here"),
+                    ),
+                }
+            }
+            (Int(_) | Float(_), Int(_) | Float(_)) => {
+                let get = |v: &Val| match v {
+                    Int(i) => *i as f64,
+                    Float(f) => *f,
+                    _ => 0.0,
+                };
+                let (x, y) = (get(&a.val), get(&b.val));
+                Float(match op {
+                    Add => x + y,
+                    Sub => x - y,
+                    Mul => x * y,
+                    Div => x / y,
+                    Rem => x % y,
+                    Pow => x.powf(y),
+                    MatMul | And | Or => return None,
+                    _ => return Some(Bool(compare(op, x, y))),
+                })
+            }
+            (Bool(x), Bool(y)) => Bool(match op {
+                And => *x && *y,
+                Or => *x || *y,
+                Eq => x == y,
+                Ne => x != y,
+                _ => return None,
+            }),
+            _ => return None,
+        })
+    }
+}
+
+fn compare<T: PartialOrd>(op: Binary, x: T, y: T) -> bool {
+    match op {
+        Binary::Eq => x == y,
+        Binary::Ne => x != y,
+        Binary::Lt => x < y,
+        Binary::Le => x <= y,
+        Binary::Gt => x > y,
+        _ => x >= y,
+    }
+}

@@ -1,0 +1,470 @@
+//! Tree to graph.
+//!
+//! One walk per entry: names are looked up, calls inlined, expressions turned
+//! into nodes whose types are inferred as they are added. What cannot be
+//! resolved is reported once and becomes [`Val::Poison`], which silences all
+//! that depends on it.
+//!
+//! Code map
+//! - [`scope`]: values of names, functions under construction;
+//! - `expr`, `stmt`, `control`: the walk;
+//! - `ops`, `attrs`: calls of ops: literals, broadcasting, attributes;
+//! - `call`: calls of functions; `types`: type patterns and what they bind;
+//! - `state`: variables, reads, initialisers; `writes`: who writes what;
+//! - `sugar`: `zeros`, `split`, indexing, `minimize`, `grad`.
+
+mod attrs;
+mod call;
+mod control;
+mod expr;
+mod literal;
+mod ops;
+pub(crate) mod scope;
+mod state;
+mod stmt;
+mod sugar;
+mod types;
+mod writes;
+
+use super::Loader;
+use super::ast;
+use super::names::nearest;
+use crate::diag::{Diag, SourceMap, Span};
+use crate::graph::DimDecl;
+use crate::{Dim, Graph, Op, VarId};
+use scope::{Build, Frame, Val};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Nodes of one graph: a bound on what inlining may make of a small file.
+const MAX_NODES: usize = 4_000_000;
+/// Expressions, blocks and calls inside each other, over all inlined functions.
+const MAX_DEPTH: usize = 400;
+/// Errors after which nothing more is looked for.
+const MAX_ERRORS: usize = 200;
+
+pub fn resolve(
+    sources: &mut SourceMap,
+    file: u32,
+    tree: ast::File,
+    loader: &dyn Loader,
+    diags: &mut Vec<Diag>,
+) -> Option<Graph> {
+    let mut r = Resolver {
+        sources,
+        loader,
+        root: file,
+        diags: vec![],
+        graph: Graph::default(),
+        modules: vec![],
+        libraries: BTreeMap::new(),
+        ops: Op::ALL.iter().map(|op| (op.name(), *op)).collect(),
+        frames: vec![],
+        build: Build::new(0, "init"),
+        other: vec![],
+        var_names: BTreeMap::new(),
+        poisoned_vars: BTreeMap::new(),
+        yields: vec![],
+        assigned: BTreeSet::new(),
+        depth: 0,
+        nodes: 0,
+        too_large: false,
+        writes: BTreeMap::new(),
+    };
+    r.run(file, tree);
+    let failed = !r.diags.is_empty();
+    diags.append(&mut r.diags);
+    (!failed).then_some(r.graph)
+}
+
+/// One file's declarations.
+#[derive(Default)]
+pub(crate) struct Module {
+    pub dims: BTreeMap<Arc<str>, Span>,
+    pub vars: BTreeMap<Arc<str>, VarId>,
+    pub funcs: Vec<Rc<ast::FuncItem>>,
+    pub func_index: BTreeMap<Arc<str>, usize>,
+    pub lets: BTreeMap<Arc<str>, Rc<ast::LetItem>>,
+    /// Libraries in reach: index of the module, `usize::MAX` if it is broken.
+    pub uses: BTreeMap<Arc<str>, usize>,
+}
+
+pub(crate) struct Resolver<'a> {
+    pub sources: &'a mut SourceMap,
+    pub loader: &'a dyn Loader,
+    /// The user's own file.
+    root: u32,
+    pub diags: Vec<Diag>,
+    pub graph: Graph,
+    pub modules: Vec<Module>,
+    libraries: BTreeMap<String, usize>,
+    pub ops: BTreeMap<&'static str, Op>,
+    pub frames: Vec<Frame>,
+    /// The function being built; the initialiser has id 0.
+    pub build: Build,
+    /// Builds set aside while another is worked on.
+    other: Vec<Build>,
+    /// Every variable by its full name.
+    pub var_names: BTreeMap<String, VarId>,
+    /// Variables whose declaration is in error.
+    pub poisoned_vars: BTreeMap<Arc<str>, scope::Bound>,
+    /// What the open regions yield, innermost last.
+    pub yields: Vec<Option<Vec<scope::Spanned>>>,
+    /// Variables the initialiser has assigned so far.
+    pub assigned: BTreeSet<VarId>,
+    pub depth: usize,
+    nodes: usize,
+    too_large: bool,
+    pub writes: BTreeMap<(usize, usize), writes::Writes>,
+}
+
+impl Resolver<'_> {
+    fn run(&mut self, file: u32, tree: ast::File) {
+        self.graph.name = match &tree.name {
+            Some(name) => name.text.to_string(),
+            None => stem(&self.sources.files[file as usize].name),
+        };
+        self.graph.doc = tree.doc.clone();
+        self.graph.init.name = "init".to_string();
+        self.modules.push(Module::default());
+        let mut stack = vec![];
+        self.declare(0, &tree, &mut stack);
+        self.frames.push(Frame::new(0));
+        for item in &tree.items {
+            if let ast::Item::Var(var) = item {
+                self.top_var(var);
+            }
+        }
+        for item in &tree.items {
+            if let ast::Item::Init(block) = item {
+                self.in_build(0, |r| r.init_block(block));
+            }
+        }
+        self.frames.pop();
+        let mut names: BTreeMap<Arc<str>, Span> = BTreeMap::new();
+        let mut id = 0;
+        for item in &tree.items {
+            let ast::Item::Entry(entry) = item else { continue };
+            if let Some(first) = names.insert(entry.name.text.clone(), entry.name.span) {
+                self.twice("entry", &entry.name, first);
+                continue;
+            }
+            if self.full() {
+                break;
+            }
+            id += 1;
+            self.entry(entry, id);
+        }
+        if !self.full() {
+            self.check_initialised();
+        }
+        if names.is_empty() && self.diags.is_empty() {
+            let end = self.sources.files[file as usize].text.len();
+            self.diags.push(
+                Diag::error("E0112", "the graph has no `entry`, so there is nothing to run")
+                    .at(Span::new(file, end, end), "the file ends here")
+                    .help("add `entry main() -> f32[] { return 1.0 }`"),
+            );
+        }
+        let init = std::mem::replace(&mut self.build, Build::new(0, "init"));
+        self.graph.init = init.func;
+    }
+
+    /// Collects what a file declares, so that order in the text does not matter.
+    fn declare(&mut self, module: usize, tree: &ast::File, stack: &mut Vec<String>) {
+        let mut seen: BTreeMap<Arc<str>, (&str, Span)> = BTreeMap::new();
+        for item in &tree.items {
+            let (what, name) = match item {
+                ast::Item::Dim(d) => ("dim", &d.name),
+                ast::Item::Var(v) => ("var", &v.name),
+                ast::Item::Func(f) => ("func", &f.name),
+                ast::Item::Let(l) => ("let", &l.name),
+                ast::Item::Use(u) => ("use", &u.name),
+                ast::Item::Entry(_) | ast::Item::Init(_) => continue,
+            };
+            // A library and a function may share a name: one is before a dot.
+            let key: Arc<str> =
+                if what == "use" { format!("use {}", name.text).into() } else { name.text.clone() };
+            if let Some((_, first)) = seen.insert(key, (what, name.span)) {
+                self.twice(what, name, first);
+                continue;
+            }
+            match item {
+                ast::Item::Dim(d) => self.declare_dim(module, d),
+                ast::Item::Func(f) => {
+                    let m = &mut self.modules[module];
+                    m.func_index.insert(f.name.text.clone(), m.funcs.len());
+                    m.funcs.push(Rc::new(f.clone()));
+                }
+                ast::Item::Let(l) => {
+                    let m = &mut self.modules[module];
+                    m.lets.insert(l.name.text.clone(), Rc::new(l.clone()));
+                }
+                ast::Item::Use(u) => {
+                    let id = self.use_library(u, stack);
+                    self.modules[module].uses.insert(u.name.text.clone(), id);
+                }
+                _ => {}
+            }
+        }
+        if module != 0 {
+            for item in &tree.items {
+                let (what, span) = match item {
+                    ast::Item::Entry(e) => ("an entry", e.name.span),
+                    ast::Item::Var(v) => ("a variable at the top level", v.name.span),
+                    ast::Item::Init(b) => ("an `init` block", b.span),
+                    _ => continue,
+                };
+                self.diags.push(
+                    Diag::error("E0113", format!("a library cannot have {what}"))
+                        .at(span, "only `use`, `let`, `dim` and `func` stand in libraries"),
+                );
+            }
+        }
+    }
+
+    fn declare_dim(&mut self, module: usize, item: &ast::DimItem) {
+        let (mut min, mut max) = (0, i64::MAX);
+        if let Some((lo, hi, span)) = item.range {
+            (min, max) = (lo, hi);
+            if lo > hi {
+                self.diags.push(
+                    Diag::error("E0114", format!("the range {lo}..{hi} is empty"))
+                        .at(span, "the smallest size comes first, and both ends are included"),
+                );
+            }
+        }
+        self.modules[module].dims.insert(item.name.text.clone(), item.name.span);
+        if module == 0 {
+            let name = item.name.text.clone();
+            self.graph.dims.push(DimDecl { name, min, max, span: item.name.span });
+        }
+    }
+
+    fn use_library(&mut self, item: &ast::Use, stack: &mut Vec<String>) -> usize {
+        let broken = usize::MAX;
+        let key = match &item.path {
+            Some((path, _)) => format!("\"{path}\""),
+            None => item.name.text.to_string(),
+        };
+        if stack.contains(&key) {
+            self.diags.push(
+                Diag::error("E0115", "libraries use each other in a circle")
+                    .at(item.name.span, format!("{} -> {key}", stack.join(" -> "))),
+            );
+            return broken;
+        }
+        if let Some(id) = self.libraries.get(&key) {
+            return *id;
+        }
+        let text = match &item.path {
+            None => match super::lib_source(&item.name.text) {
+                Some(text) => text.to_string(),
+                None => {
+                    let known: Vec<&str> = super::LIBRARIES.iter().map(|(n, _)| *n).collect();
+                    let mut diag = Diag::error(
+                        "E0116",
+                        format!("there is no library `{}`", item.name.text),
+                    )
+                    .at(item.name.span, "not a library of tfc");
+                    diag = match nearest(&item.name.text, known.iter().copied()) {
+                        Some(n) => diag.fix(format!("did you mean `{n}`?"), item.name.span, n),
+                        None => diag.help(format!(
+                            "the libraries are {}; a file is used with `use \"file.graph\" as \
+                             name`",
+                            known.join(", ")
+                        )),
+                    };
+                    self.diags.push(diag);
+                    return broken;
+                }
+            },
+            Some((path, span)) => match self.loader.source(path) {
+                Ok(text) => text,
+                Err(why) => {
+                    self.diags.push(
+                        Diag::error("E0117", format!("cannot use \"{path}\"")).at(*span, why),
+                    );
+                    return broken;
+                }
+            },
+        };
+        let name = match &item.path {
+            Some((path, _)) => path.clone(),
+            None => format!("<{}>", item.name.text),
+        };
+        let file = self.sources.add(name, text);
+        let mut diags = vec![];
+        let tree = super::tree(self.sources, file, &mut diags);
+        let id = self.modules.len();
+        self.modules.push(Module::default());
+        self.libraries.insert(key.clone(), id);
+        if !diags.is_empty() {
+            self.diags.append(&mut diags);
+            self.libraries.insert(key, broken);
+            return broken;
+        }
+        stack.push(key);
+        self.declare(id, &tree, stack);
+        stack.pop();
+        id
+    }
+
+    fn twice(&mut self, what: &str, name: &ast::Name, first: Span) {
+        self.diags.push(
+            Diag::error("E0118", format!("`{}` is declared twice", name.text))
+                .at(name.span, format!("this {what} has a name that is taken"))
+                .also(first, "declared here before"),
+        );
+    }
+
+    /// Runs with another build current.
+    pub fn in_build<T>(&mut self, id: u32, f: impl FnOnce(&mut Self) -> T) -> T {
+        if self.build.id == id {
+            return f(self);
+        }
+        let Some(at) = self.other.iter().position(|b| b.id == id) else { return f(self) };
+        let wanted = self.other.swap_remove(at);
+        let old = std::mem::replace(&mut self.build, wanted);
+        let old_id = old.id;
+        self.other.push(old);
+        let result = f(self);
+        if let Some(at) = self.other.iter().position(|b| b.id == old_id) {
+            let old = self.other.swap_remove(at);
+            let done = std::mem::replace(&mut self.build, old);
+            self.other.push(done);
+        }
+        result
+    }
+
+    /// Runs with a new build current and gives back what was built.
+    pub fn with_build(&mut self, new: Build, f: impl FnOnce(&mut Self)) -> Build {
+        let old = std::mem::replace(&mut self.build, new);
+        let old_id = old.id;
+        self.other.push(old);
+        f(self);
+        let Some(at) = self.other.iter().position(|b| b.id == old_id) else {
+            return Build::new(u32::MAX, "");
+        };
+        let old = self.other.swap_remove(at);
+        std::mem::replace(&mut self.build, old)
+    }
+
+    pub fn frame(&mut self) -> &mut Frame {
+        if self.frames.is_empty() {
+            self.frames.push(Frame::new(0));
+        }
+        let last = self.frames.len() - 1;
+        &mut self.frames[last]
+    }
+
+    pub fn module(&self) -> usize {
+        self.frames.last().map(|f| f.module).unwrap_or(0)
+    }
+
+    /// Enough errors were found.
+    pub fn full(&self) -> bool {
+        self.diags.len() >= MAX_ERRORS || self.too_large
+    }
+
+    /// Reports, adding the calls that led here.
+    pub fn error(&mut self, mut diag: Diag) -> Val {
+        if self.diags.len() >= MAX_ERRORS {
+            return Val::Poison;
+        }
+        let mut sites: Vec<(Span, Rc<str>)> = vec![];
+        for frame in self.frames.iter().rev() {
+            if !frame.site.is_none() {
+                sites.push((frame.site, frame.callee.clone()));
+            }
+        }
+        // Inside a library the user's own line matters most.
+        let root = self.root;
+        let in_library = |s: Span| s.file != root && !s.is_none();
+        let primary_in_library =
+            diag.labels.iter().find(|l| l.primary).is_some_and(|l| in_library(l.span));
+        for (i, (span, callee)) in sites.iter().enumerate() {
+            if i < 4 || i + 1 == sites.len() {
+                diag = diag.also(*span, format!("in this call of `{callee}`"));
+            }
+        }
+        if primary_in_library
+            && let Some(user) = diag.labels.iter().rposition(|l| !in_library(l.span))
+        {
+            for label in &mut diag.labels {
+                label.primary = false;
+            }
+            diag.labels[user].primary = true;
+        }
+        // The same mistake seen through two calls of one function is one.
+        if !self.diags.contains(&diag) {
+            self.diags.push(diag);
+        }
+        Val::Poison
+    }
+
+    /// Counts nesting; an error when there is too much of it.
+    pub fn nested<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> Option<T> {
+        if self.depth >= MAX_DEPTH {
+            if !self.too_large {
+                self.error(
+                    Diag::error("E0106", "this is nested too deep")
+                        .at(span, "calls and expressions inside each other")
+                        .help("name a part of it and use the name"),
+                );
+            }
+            self.too_large = true;
+            return None;
+        }
+        self.depth += 1;
+        let result = f(self);
+        self.depth -= 1;
+        Some(result)
+    }
+
+    /// Counts a node; false when the graph is too large to go on.
+    pub fn count_node(&mut self, span: Span) -> bool {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES && !self.too_large {
+            self.error(
+                Diag::error("E0119", format!("the graph has more than {MAX_NODES} nodes"))
+                    .at(span, "functions calling functions make it this large")
+                    .help("use `while` for repetition"),
+            );
+            self.too_large = true;
+        }
+        !self.too_large
+    }
+
+    /// What a name stands for in the current scope.
+    pub fn lookup(&mut self, name: &str) -> Option<Val> {
+        let build = self.build.id;
+        let module = self.module();
+        if let Some(bound) = self.frames.last().and_then(|f| f.get(name)) {
+            if bound.build != build && matches!(bound.val, Val::Tensor(_) | Val::Effect(_)) {
+                return None;
+            }
+            return Some(bound.val.clone());
+        }
+        if self.modules[module].dims.contains_key(name) {
+            return Some(Val::size(Dim::sym(name)));
+        }
+        if let Some(var) = self.modules[module].vars.get(name) {
+            return Some(Val::Var(*var));
+        }
+        (module == 0 && self.poisoned_vars.contains_key(name)).then_some(Val::Poison)
+    }
+}
+
+/// The file's name without folder and ending, as a graph's name.
+fn stem(path: &str) -> String {
+    let file = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    let stem = file.split('.').next().unwrap_or(file);
+    let clean: String =
+        stem.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+    match clean.chars().next() {
+        Some(c) if c.is_ascii_alphabetic() && !super::parse::is_reserved(&clean) => clean,
+        _ => format!("g_{clean}"),
+    }
+}

@@ -1,0 +1,455 @@
+//! Variables: declarations, initialisers, reads; and entries, which share them.
+
+use super::Resolver;
+use super::ops::count;
+use super::scope::{Bound, Build, Frame, Spanned, Val, Version};
+use super::types::Failure;
+use crate::build::{Builder, NodeSpec};
+use crate::diag::{Diag, Span};
+use crate::graph::Var;
+use crate::text::ast::{Block, EntryItem, Expr, ExprKind, TypeExpr, VarItem};
+use crate::text::device;
+use crate::text::names::nearest;
+use crate::{Attrs, Dim, Op, TensorType, ValueId, VarId};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+impl Resolver<'_> {
+    /// A variable of the whole graph.
+    pub(super) fn top_var(&mut self, item: &VarItem) {
+        if self.modules[0].vars.contains_key(&item.name.text) {
+            return;
+        }
+        let Some(id) = self.declare_var(item, item.name.text.to_string()) else {
+            // The name is known, what it is is not.
+            let build = self.build.id;
+            let bound = Bound { val: Val::Poison, span: item.name.span, build };
+            self.poisoned_vars.insert(item.name.text.clone(), bound);
+            return;
+        };
+        self.modules[0].vars.insert(item.name.text.clone(), id);
+        self.initialise(id, item);
+    }
+
+    /// A variable of a function: one for each path of calls.
+    pub(super) fn local_var(&mut self, item: &VarItem) {
+        let frame = self.frame();
+        let name = if frame.path.is_empty() {
+            format!("{}.{}", self.build.func.name, item.name.text)
+        } else {
+            format!("{}{}", frame.path, item.name.text)
+        };
+        let known = self.var_names.get(&name).copied();
+        let id = match known {
+            Some(id) => {
+                let Some(ty) = self.var_type(item) else { return self.poison_name(item) };
+                if self.graph.vars[id].ty != ty {
+                    let old = &self.graph.vars[id];
+                    let diag = Diag::error(
+                        "E0412",
+                        format!("`{name}` has two types: {} and {ty}", old.ty),
+                    )
+                    .at(item.name.span, "calls in the same place of two entries share variables")
+                    .help("call the function through two functions of your own, one for each type");
+                    self.error(diag);
+                    return self.poison_name(item);
+                }
+                id
+            }
+            None => {
+                let Some(id) = self.declare_var(item, name) else { return self.poison_name(item) };
+                self.in_build(0, |r| r.initialise(id, item));
+                id
+            }
+        };
+        if !self.build.saved.is_empty() {
+            self.build.wrote(id);
+        }
+        let build = self.build.id;
+        self.frame()
+            .set(item.name.text.clone(), Bound { val: Val::Var(id), span: item.name.span, build });
+    }
+
+    fn poison_name(&mut self, item: &VarItem) {
+        let build = self.build.id;
+        self.frame()
+            .set(item.name.text.clone(), Bound { val: Val::Poison, span: item.name.span, build });
+    }
+
+    fn var_type(&mut self, item: &VarItem) -> Option<TensorType> {
+        let ty = self.concrete_type(&item.ty)?;
+        if ty.static_shape().is_none() {
+            let mut diag = Diag::error(
+                "E0403",
+                format!("the variable `{}` needs a fixed shape", item.name.text),
+            )
+            .at(item.ty.span, format!("{ty} depends on a size known only at run time"));
+            for decl in &self.graph.dims {
+                if ty.shape.iter().any(|d| d.syms().contains(&decl.name)) {
+                    diag = diag.also(decl.span, format!("`{}` comes from here", decl.name));
+                }
+            }
+            diag = diag.help("a variable outlives the calls whose sizes differ");
+            self.error(diag);
+            return None;
+        }
+        Some(ty)
+    }
+
+    fn declare_var(&mut self, item: &VarItem, name: String) -> Option<VarId> {
+        let ty = self.var_type(item)?;
+        let device = match &item.device {
+            Some((text, span)) => {
+                if let Err(why) = device::check(text) {
+                    self.error(Diag::error("E0413", why).at(*span, "not a device"));
+                    return None;
+                }
+                Some(Arc::from(text.as_str()))
+            }
+            None => None,
+        };
+        let user = !name.contains('.');
+        let span = item.name.span;
+        let id = self.graph.vars.push(Var { name: name.clone(), ty, user, device, span });
+        self.var_names.insert(name, id);
+        Some(id)
+    }
+
+    /// Adds a variable's first value to the initialiser, which is current.
+    fn initialise(&mut self, id: VarId, item: &VarItem) {
+        let Some(init) = &item.init else { return };
+        let ty = self.graph.vars[id].ty.clone();
+        // Assigned even if its value is in error: no second finding.
+        let val = self.expr(init, Some(&ty));
+        let fits = self.fitted(&val, init.span, &ty);
+        self.assigned.insert(id);
+        let Some(value) = fits else { return };
+        let actual = self.type_of(value);
+        if actual != ty {
+            let diag = Diag::error(
+                "E0404",
+                format!("`{}` is declared {ty}, but its initial value is {actual}", item.name.text),
+            )
+            .at(init.span, format!("this is {actual}"))
+            .also(item.ty.span, format!("declared {ty}"));
+            self.error(diag);
+            return;
+        }
+        let Some(op) = self.ops.get("assign").copied() else { return };
+        let mut spec = NodeSpec::new(op, &[value], Attrs::none(), item.span);
+        spec.var = Some(id);
+        self.finish(spec, &[init.span], &[], item.span);
+        self.build.wrote(id);
+    }
+
+    /// The value as a tensor, repeated to `ty` if it is smaller.
+    fn fitted(&mut self, val: &Val, span: Span, ty: &TensorType) -> Option<ValueId> {
+        let value = self.tensor(val, span, Some(ty.dtype))?;
+        let actual = self.type_of(value);
+        if actual.rank() == 0 && actual.dtype == ty.dtype {
+            return self.broadcast_to(value, &ty.shape, span);
+        }
+        Some(value)
+    }
+
+    pub(super) fn init_block(&mut self, block: &Block) {
+        self.stmts(&block.stmts);
+        if let Some(returned) = self.frame().returned.take()
+            && !returned.is_empty()
+        {
+            self.error(
+                Diag::error("E0134", "`init` returns nothing").at(returned[0].span, "not here"),
+            );
+        }
+    }
+
+    pub(super) fn check_initialised(&mut self) {
+        let missing: Vec<VarId> =
+            self.graph.vars.keys().filter(|v| !self.assigned.contains(v)).collect();
+        for id in missing {
+            let (name, span) = (self.graph.vars[id].name.clone(), self.graph.vars[id].span);
+            self.diags.push(
+                Diag::error("E0405", format!("`{name}` has no initial value"))
+                    .at(span, "declared without one")
+                    .help("write `= zeros`, `= ones`, `= init.normal(seed: 1)` or `= file(\"w.npy\")`"),
+            );
+        }
+    }
+
+    /// The variable an expression names.
+    pub(super) fn variable(&mut self, expr: &Expr) -> Option<VarId> {
+        let ExprKind::Name(name) = &expr.kind else {
+            let val = self.expr(expr, None);
+            if !val.is_poison() {
+                let what = val.describe();
+                self.error(
+                    Diag::error("E0402", "expected a variable")
+                        .at(expr.span, format!("this is {what}")),
+                );
+            }
+            return None;
+        };
+        self.variable_name(name, expr.span)
+    }
+
+    pub(super) fn variable_name(&mut self, name: &str, span: Span) -> Option<VarId> {
+        let bound = self.frames.last().and_then(|f| f.get(name)).map(|b| b.val.clone());
+        match bound {
+            Some(Val::Var(var)) => return Some(var),
+            Some(Val::Poison) => return None,
+            _ => {}
+        }
+        let module = self.module();
+        if let Some(var) = self.modules[module].vars.get(name) {
+            return Some(*var);
+        }
+        if self.poisoned_vars.contains_key(name) {
+            return None;
+        }
+        let mut diag = match bound {
+            Some(val) => Diag::error("E0402", format!("`{name}` is not a variable"))
+                .at(span, format!("this is {}", val.describe())),
+            None => Diag::error("E0402", format!("there is no variable `{name}`"))
+                .at(span, "not declared"),
+        };
+        let names: Vec<String> =
+            self.modules[module].vars.keys().map(|k| k.to_string()).collect();
+        diag = match nearest(name, names.iter().map(String::as_str)) {
+            Some(n) => diag.fix(format!("did you mean `{n}`?"), span, n),
+            None => diag.help(format!("declare it at the top: `var {name}: f32[..] = zeros`")),
+        };
+        self.error(diag);
+        None
+    }
+
+    /// The variable's value here: one read for each version.
+    pub(super) fn read(&mut self, var: VarId, span: Span) -> Option<ValueId> {
+        let version = self.build.version(var);
+        if let Some(value) = version.read {
+            return Some(value);
+        }
+        if self.build.id == 0 && !self.assigned.contains(&var) {
+            let (name, declared) = (self.graph.vars[var].name.clone(), self.graph.vars[var].span);
+            self.error(
+                Diag::error("E0406", format!("`{name}` is read before it has a value"))
+                    .at(span, "used here")
+                    .also(declared, "declared here")
+                    .help("initialisers run in the order of the text"),
+            );
+            return None;
+        }
+        let op = self.ops.get("read").copied()?;
+        let here = std::mem::replace(&mut self.build.region, version.home);
+        let device = self.build.device.take();
+        let mut spec = NodeSpec::new(op, &[], Attrs::none(), span);
+        spec.var = Some(var);
+        let val = self.finish(spec, &[], &[], span);
+        self.build.region = here;
+        self.build.device = device;
+        let Val::Tensor(value) = val else { return None };
+        self.build.versions.insert(var, Version { home: version.home, read: Some(value) });
+        Some(value)
+    }
+
+    /// A parameter of the region under construction.
+    pub(super) fn region_param(&mut self, ty: TensorType, name: Option<Arc<str>>) -> ValueId {
+        let region = self.build.region;
+        let mut builder = Builder::new(&mut self.build.func, &self.graph.vars);
+        builder.region = region;
+        builder.param(ty, name)
+    }
+
+    // Entries.
+
+    pub(super) fn entry(&mut self, item: &EntryItem, id: u32) {
+        let mut build = Build::new(id, &item.name.text);
+        build.func.doc = item.doc.clone();
+        build.func.span = item.name.span;
+        self.frames.push(Frame::new(0));
+        let built = self.with_build(build, |r| r.entry_body(item));
+        self.frames.pop();
+        self.graph.entries.push(built.func);
+    }
+
+    fn entry_body(&mut self, item: &EntryItem) {
+        let mut seen = BTreeSet::new();
+        for param in &item.params {
+            if param.var || param.default.is_some() {
+                self.error(
+                    Diag::error("E0140", "an entry takes plain tensors")
+                        .at(param.name.span, "no `var`, no default: values are fed by name"),
+                );
+            }
+            if !seen.insert(param.name.text.clone()) {
+                self.error(
+                    Diag::error("E0118", format!("`{}` is declared twice", param.name.text))
+                        .at(param.name.span, "a parameter of this name stands before"),
+                );
+                continue;
+            }
+            let mut val = Val::Poison;
+            match &param.ty {
+                None => {
+                    self.error(
+                        Diag::error(
+                            "E0141",
+                            format!("the parameter `{}` needs a type", param.name.text),
+                        )
+                        .at(param.name.span, "what may be fed here?")
+                        .help(format!("write `{}: f32[..]`", param.name.text)),
+                    );
+                }
+                Some(ty) => {
+                    if let Some(ty) = self.concrete_type(ty) {
+                        let name = self.build.unique(&param.name.text);
+                        val = Val::Tensor(self.region_param(ty, name));
+                    }
+                }
+            }
+            let build = self.build.id;
+            let span = param.ty.as_ref().map(|t| param.name.span.to(t.span));
+            let span = span.unwrap_or(param.name.span);
+            self.frame().set(param.name.text.clone(), Bound { val, span, build });
+        }
+        let before = self.diags.len();
+        self.stmts(&item.body.stmts);
+        let returned = self.frame().returned.take();
+        let failed = self.diags.len() != before;
+        self.entry_results(item, returned.unwrap_or_default(), failed);
+        if self.diags.len() == before {
+            self.check_dims(item);
+        }
+    }
+
+    fn entry_results(&mut self, item: &EntryItem, returned: Vec<Spanned>, failed: bool) {
+        let declared = &item.results;
+        if declared.given && declared.items.len() != returned.len() {
+            // A return lost to an error is not one that was forgotten.
+            if !(failed && returned.is_empty()) {
+                let mut diag = Diag::error(
+                    "E0134",
+                    format!(
+                        "`{}` returns {}, but declares {}",
+                        item.name.text,
+                        count(returned.len(), "value"),
+                        declared.items.len()
+                    ),
+                );
+                diag = match returned.first() {
+                    Some(first) => diag.at(first.span, "returned here"),
+                    None => diag.at(item.name.span, "nothing is returned"),
+                };
+                self.error(diag.also(declared.span, "declared here"));
+            }
+            return;
+        }
+        let mut names = BTreeSet::new();
+        for (i, value) in returned.iter().enumerate() {
+            let slot = declared.items.get(i);
+            let ty = slot.and_then(|s| s.ty.as_ref());
+            let dtype = ty.and_then(|t| crate::DType::from_name(&t.dtype.text));
+            let Some(v) = self.tensor(&value.val, value.span, dtype) else { continue };
+            if let Some(ty) = ty {
+                self.result_type(item, v, value.span, ty);
+            }
+            let own = self.build.func.values[v].name.clone();
+            let base = match slot.and_then(|s| s.name.as_ref()) {
+                Some(name) => name.text.to_string(),
+                None => own.map(|n| n.replace('.', "_")).unwrap_or_else(|| "out".to_string()),
+            };
+            let mut name = base.clone();
+            let mut n = 1;
+            while !names.insert(name.clone()) {
+                if slot.is_some_and(|s| s.name.is_some()) {
+                    self.error(
+                        Diag::error("E0118", format!("two results are named `{base}`"))
+                            .at(slot.map(|s| s.span).unwrap_or_default(), "this one is the second"),
+                    );
+                    break;
+                }
+                n += 1;
+                name = format!("{base}_{n}");
+            }
+            let body = self.build.func.body;
+            self.build.func.regions[body].results.push(v);
+            self.build.func.result_names.push(name);
+        }
+    }
+
+    fn result_type(&mut self, item: &EntryItem, v: ValueId, span: Span, ty: &TypeExpr) {
+        let actual = self.type_of(v);
+        if let Err(Failure::Mismatch(m)) = self.match_type(ty, &actual, false) {
+            let diag = Diag::error(
+                "E0217",
+                format!(
+                    "the result of `{}` is {actual}, not as declared: {}",
+                    item.name.text, m.why
+                ),
+            )
+            .at(span, format!("this is {actual}"))
+            .also(m.at, "declared here");
+            let diag = self.origins(diag, &[v]);
+            self.error(diag);
+        }
+    }
+
+    /// Every size the entry uses must be told by a parameter.
+    fn check_dims(&mut self, item: &EntryItem) {
+        let func = &self.build.func;
+        let mut known = BTreeSet::new();
+        for p in func.params() {
+            known.extend(func.ty(*p).shape.iter().filter_map(Dim::as_sym).cloned());
+        }
+        let mut unknown: Option<(Arc<str>, Span)> = None;
+        let mut look = |dims: &[Dim], span: Span| {
+            for d in dims.iter().filter(|d| d.as_const().is_none()) {
+                for sym in d.syms() {
+                    if !known.contains(&sym) && unknown.is_none() {
+                        unknown = Some((sym, span));
+                    }
+                }
+            }
+        };
+        func.walk(&mut |_, node| {
+            for result in &node.results {
+                look(&func.ty(*result).shape, node.span);
+            }
+            for (_, attr) in node.attrs.iter() {
+                if let crate::Attr::Shape(dims) = attr {
+                    look(dims, node.span);
+                }
+            }
+        });
+        for p in func.params() {
+            look(&func.ty(*p).shape, item.name.span);
+        }
+        if let Some((sym, span)) = unknown {
+            let decl = self.graph.dims.iter().find(|d| d.name == sym).map(|d| d.span);
+            let mut diag = Diag::error(
+                "E0142",
+                format!("`{}` cannot tell how large `{sym}` is", item.name.text),
+            )
+            .at(span, format!("`{sym}` is needed here"))
+            .also(item.name.span, format!("no parameter has an axis of size `{sym}`"));
+            if let Some(decl) = decl {
+                diag = diag.also(decl, format!("`{sym}` comes from here"));
+            }
+            self.error(diag);
+        }
+    }
+
+    /// A size as a scalar.
+    pub(super) fn size_value(
+        &mut self,
+        dim: &Dim,
+        span: Span,
+        dtype: Option<crate::DType>,
+    ) -> Option<ValueId> {
+        let op = Op::from_name("dim_size")?;
+        let dtype = dtype.filter(|d| *d != crate::DType::Bool).unwrap_or(crate::DType::I32);
+        let attrs = Attrs::none()
+            .with("size", crate::Attr::Shape(vec![dim.clone()]))
+            .with("dtype", crate::Attr::DType(dtype));
+        self.emit(op, &[], attrs, span)
+    }
+}

@@ -1,0 +1,176 @@
+//! Which variables a block may write, found without building it.
+//!
+//! A `while` needs to know before its body is built: what the body writes has
+//! another value in the second round, so it cannot be read outside. Too many is
+//! safe, too few is not.
+
+use super::Resolver;
+use super::scope::Val;
+use crate::VarId;
+use crate::op::Effect;
+use crate::text::ast::{Block, Call, Expr, ExprKind, IndexItem, Stmt, StmtKind};
+use std::collections::BTreeSet;
+
+/// What calling a function may write.
+#[derive(Clone, Default)]
+pub(crate) struct Writes {
+    vars: BTreeSet<VarId>,
+    /// Parameters whose variable is written.
+    params: BTreeSet<usize>,
+}
+
+/// How names are understood while scanning.
+enum Names<'f> {
+    /// The scope of the current frame.
+    Frame,
+    /// The parameters of a function of a module.
+    Params(&'f [std::sync::Arc<str>], usize),
+}
+
+impl Resolver<'_> {
+    pub(super) fn block_writes(&mut self, block: &Block) -> BTreeSet<VarId> {
+        let mut out = Writes::default();
+        let module = self.module();
+        self.scan_block(block, module, &Names::Frame, &mut out);
+        out.vars
+    }
+
+    fn func_writes(&mut self, module: usize, index: usize) -> Writes {
+        if let Some(known) = self.writes.get(&(module, index)) {
+            return known.clone();
+        }
+        // Recursion is an error elsewhere; here it just ends.
+        self.writes.insert((module, index), Writes::default());
+        let func = self.modules[module].funcs[index].clone();
+        let params: Vec<_> = func.params.iter().map(|p| p.name.text.clone()).collect();
+        let mut out = Writes::default();
+        self.scan_block(&func.body, module, &Names::Params(&params, module), &mut out);
+        self.writes.insert((module, index), out.clone());
+        out
+    }
+
+    fn wrote_name(&self, name: &str, names: &Names<'_>, out: &mut Writes) {
+        match names {
+            Names::Frame => {
+                if let Some(Val::Var(var)) =
+                    self.frames.last().and_then(|f| f.get(name)).map(|b| b.val.clone())
+                {
+                    out.vars.insert(var);
+                }
+                if let Some(var) = self.modules[self.module()].vars.get(name) {
+                    out.vars.insert(*var);
+                }
+            }
+            Names::Params(params, module) => {
+                if let Some(i) = params.iter().position(|p| &**p == name) {
+                    out.params.insert(i);
+                } else if let Some(var) = self.modules[*module].vars.get(name) {
+                    out.vars.insert(*var);
+                }
+            }
+        }
+    }
+
+    fn scan_block(&mut self, block: &Block, module: usize, names: &Names<'_>, out: &mut Writes) {
+        for stmt in &block.stmts {
+            self.scan_stmt(stmt, module, names, out);
+        }
+    }
+
+    fn scan_stmt(&mut self, stmt: &Stmt, module: usize, names: &Names<'_>, out: &mut Writes) {
+        match &stmt.kind {
+            StmtKind::Bind { value, .. } | StmtKind::Expr(value) => {
+                self.scan_expr(value, module, names, out)
+            }
+            StmtKind::Update { name, value, .. } => {
+                self.wrote_name(&name.text, names, out);
+                self.scan_expr(value, module, names, out);
+            }
+            StmtKind::Return(values) | StmtKind::Yield(values) => {
+                for v in values {
+                    self.scan_expr(v, module, names, out);
+                }
+            }
+            StmtKind::Minimize { loss, over, with } => {
+                for name in over {
+                    self.wrote_name(&name.text, names, out);
+                }
+                self.scan_expr(loss, module, names, out);
+                self.scan_expr(with, module, names, out);
+            }
+            StmtKind::Var(_) => {}
+            StmtKind::On(block) => self.scan_block(block, module, names, out),
+        }
+    }
+
+    fn scan_expr(&mut self, expr: &Expr, module: usize, names: &Names<'_>, out: &mut Writes) {
+        match &expr.kind {
+            ExprKind::Call(call) => self.scan_call(call, module, names, out),
+            ExprKind::List(items) | ExprKind::Tuple(items) | ExprKind::Literal(_, items) => {
+                for item in items {
+                    self.scan_expr(item, module, names, out);
+                }
+            }
+            ExprKind::Unary(_, inner) => self.scan_expr(inner, module, names, out),
+            ExprKind::Chain(first, rest) => {
+                self.scan_expr(first, module, names, out);
+                for (_, _, e) in rest {
+                    self.scan_expr(e, module, names, out);
+                }
+            }
+            ExprKind::Index(base, items) => {
+                self.scan_expr(base, module, names, out);
+                for item in items {
+                    if let IndexItem::At(e) = item {
+                        self.scan_expr(e, module, names, out);
+                    }
+                }
+            }
+            ExprKind::If(e) => {
+                self.scan_expr(&e.cond, module, names, out);
+                self.scan_block(&e.then, module, names, out);
+                if let Some(els) = &e.els {
+                    self.scan_block(els, module, names, out);
+                }
+            }
+            ExprKind::While(e) => {
+                for p in &e.carried {
+                    if let Some(init) = &p.default {
+                        self.scan_expr(init, module, names, out);
+                    }
+                }
+                self.scan_block(&e.cond, module, names, out);
+                self.scan_block(&e.body, module, names, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn scan_call(&mut self, call: &Call, module: usize, names: &Names<'_>, out: &mut Writes) {
+        for arg in &call.args {
+            self.scan_expr(&arg.value, module, names, out);
+        }
+        for region in &call.regions {
+            self.scan_block(&region.body, module, names, out);
+        }
+        if let Some((m, i)) = self.function_in(module, &call.callee.text) {
+            let inner = self.func_writes(m, i);
+            out.vars.extend(inner.vars.iter().copied());
+            if inner.params.is_empty() {
+                return;
+            }
+            // Which argument is which parameter does not matter enough to tell.
+            for arg in &call.args {
+                if let ExprKind::Name(name) = &arg.value.kind {
+                    self.wrote_name(name, names, out);
+                }
+            }
+        } else if let Some(op) = self.ops.get(&*call.callee.text)
+            && op.def().effect == Effect::Write
+            && let Some(arg) = call.args.iter().find(|a| a.name.is_none())
+            && let ExprKind::Name(name) = &arg.value.kind
+        {
+            self.wrote_name(name, names, out);
+        }
+    }
+}
