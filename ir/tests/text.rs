@@ -49,3 +49,22 @@ fn examples_load() {
     let file = sources.add("a", "graph a\nentry f() -> f32[] { return 1.0 }");
     assert!(load(&mut sources, file, &NoFiles).0.is_some());
 }
+
+#[test]
+fn corpus_round_trips() {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata");
+    let mut seen = 0;
+    for dir in ["ops", "parse"] {
+        let Ok(files) = std::fs::read_dir(format!("{root}/{dir}")) else { continue };
+        for file in files {
+            let path = file.expect("a file").path();
+            if path.extension().is_some_and(|e| e == "graph") {
+                let text = std::fs::read_to_string(&path).expect("readable");
+                println!("{}", path.display());
+                check(&text);
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 40, "{seen}");
+}

@@ -132,12 +132,25 @@ pub struct Stmt {
 
 #[derive(Clone, Debug)]
 pub enum StmtKind {
-    Bind { targets: Vec<Target>, tuple: bool, value: Expr },
+    Bind {
+        targets: Vec<Target>,
+        tuple: bool,
+        value: Expr,
+    },
     Expr(Expr),
-    Update { name: Name, op: Binary, op_span: Span, value: Expr },
+    Update {
+        name: Name,
+        op: Binary,
+        op_span: Span,
+        value: Expr,
+    },
     Return(Vec<Expr>),
     Yield(Vec<Expr>),
-    Minimize { loss: Expr, over: Vec<Name>, with: Expr },
+    Minimize {
+        loss: Expr,
+        over: Vec<Name>,
+        with: Expr,
+    },
     Var(VarItem),
     /// `on "..." { ... }`
     On(Block),
@@ -209,7 +222,12 @@ pub struct RegionArg {
 #[derive(Clone, Debug)]
 pub enum IndexItem {
     At(Expr),
-    Range { lo: Option<Expr>, hi: Option<Expr>, step: Option<Expr>, span: Span },
+    Range {
+        lo: Option<Expr>,
+        hi: Option<Expr>,
+        step: Option<Expr>,
+        span: Span,
+    },
     /// `..`: all axes not named.
     Rest(Span),
 }

@@ -54,11 +54,7 @@ impl Loader for NoFiles {
 
 /// Parses and resolves a file of the map. The graph is there unless a
 /// diagnostic is an error.
-pub fn load(
-    sources: &mut SourceMap,
-    file: u32,
-    loader: &dyn Loader,
-) -> (Option<Graph>, Vec<Diag>) {
+pub fn load(sources: &mut SourceMap, file: u32, loader: &dyn Loader) -> (Option<Graph>, Vec<Diag>) {
     let mut diags = vec![];
     let tree = tree(sources, file, &mut diags);
     let syntax = diags.len();

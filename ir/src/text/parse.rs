@@ -694,11 +694,7 @@ impl Parser<'_> {
                 self.bump();
                 let device = self.string()?;
                 let body = self.block()?;
-                let inner = body
-                    .stmts
-                    .into_iter()
-                    .map(|s| self.placed(s, &device))
-                    .collect();
+                let inner = body.stmts.into_iter().map(|s| self.placed(s, &device)).collect();
                 return Ok(StmtKind::On(Block { stmts: inner, span: body.span }));
             }
             _ => {}

@@ -346,11 +346,8 @@ impl Parser<'_> {
                     ExprKind::If(i) => yields(&i.then),
                     _ => false,
                 };
-                let kind = if yields {
-                    StmtKind::Yield(vec![inner])
-                } else {
-                    StmtKind::Expr(inner)
-                };
+                let kind =
+                    if yields { StmtKind::Yield(vec![inner]) } else { StmtKind::Expr(inner) };
                 Block { stmts: vec![Stmt { kind, after: vec![], device: None, span }], span }
             } else {
                 self.block()?

@@ -290,7 +290,9 @@ impl Namer<'_> {
         for &n in &func.regions[id].nodes {
             let node = &func.nodes[n];
             let base = match node.var {
-                Some(var) if node.op.name() == "read" => self.graph.vars[var].name.replace('.', "_"),
+                Some(var) if node.op.name() == "read" => {
+                    self.graph.vars[var].name.replace('.', "_")
+                }
                 _ => node.op.name().to_string(),
             };
             if !kept {

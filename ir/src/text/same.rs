@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 pub fn same(a: &Graph, b: &Graph) -> Result<(), String> {
     check("name", &a.name, &b.name)?;
     check("doc", &a.doc, &b.doc)?;
-    let dims = |g: &Graph| {
-        g.dims.iter().map(|d| (d.name.clone(), d.min, d.max)).collect::<Vec<_>>()
-    };
+    let dims =
+        |g: &Graph| g.dims.iter().map(|d| (d.name.clone(), d.min, d.max)).collect::<Vec<_>>();
     check("dims", dims(a), dims(b))?;
     let vars = |g: &Graph| {
         let all = g.vars.values();

@@ -32,9 +32,8 @@ impl Resolver<'_> {
         }
         let names: Vec<&str> =
             def.attrs.iter().map(|a| a.name).chain(def.operands.iter().map(|o| o.name)).collect();
-        let mut diag =
-            Diag::error("E0204", format!("`{}` has no attribute `{name}`", def.name))
-                .at(span, "unknown attribute");
+        let mut diag = Diag::error("E0204", format!("`{}` has no attribute `{name}`", def.name))
+            .at(span, "unknown attribute");
         diag = match nearest(name, names.iter().copied()) {
             Some(n) => diag.fix(format!("did you mean `{n}`?"), span, n),
             None if names.is_empty() => diag.help("it takes no attributes"),
@@ -115,11 +114,9 @@ impl Resolver<'_> {
                 AttrKind::Shape => "a shape such as `[B, 10]`",
                 AttrKind::Tensor => "a literal",
             };
-            let mut diag = Diag::error(
-                "E0205",
-                format!("`{}` of `{}` must be {wanted}", spec.name, def.name),
-            )
-            .at(span, format!("this is {what}"));
+            let mut diag =
+                Diag::error("E0205", format!("`{}` of `{}` must be {wanted}", spec.name, def.name))
+                    .at(span, format!("this is {what}"));
             if matches!(val, Val::Tensor(_) | Val::Var(_)) {
                 diag = diag.help("attributes are known when the graph is compiled");
             }
@@ -137,7 +134,9 @@ impl Resolver<'_> {
                     let mut dims = vec![];
                     for item in items.iter() {
                         match &item.val {
-                            Val::Int(v) if *v >= 0 => dims.push(Dim::constant(i64::try_from(*v).ok()?)),
+                            Val::Int(v) if *v >= 0 => {
+                                dims.push(Dim::constant(i64::try_from(*v).ok()?))
+                            }
                             Val::Dim(d) => dims.push(d.clone()),
                             _ => return self.bad_shape(expr.span),
                         }
@@ -207,7 +206,8 @@ impl Resolver<'_> {
 
     fn bad_shape(&mut self, span: Span) -> Option<Vec<Dim>> {
         self.error(
-            Diag::error("E0205", "expected a shape").at(span, "a shape is a list such as `[B, 10]`"),
+            Diag::error("E0205", "expected a shape")
+                .at(span, "a shape is a list such as `[B, 10]`"),
         );
         None
     }

@@ -101,9 +101,8 @@ impl Resolver<'_> {
         frame.site = span;
         frame.callee = (&*callee.text).into();
         self.frames.push(frame);
-        let val = self
-            .nested(span, |r| r.run_call(&func, slots, want, span))
-            .unwrap_or(Val::Poison);
+        let val =
+            self.nested(span, |r| r.run_call(&func, slots, want, span)).unwrap_or(Val::Poison);
         self.frames.pop();
         val
     }
@@ -123,29 +122,24 @@ impl Resolver<'_> {
                     position += 1;
                     position - 1
                 }
-                Some(name) => {
-                    match func.params.iter().position(|p| p.name.text == name.text) {
-                        Some(slot) => slot,
-                        None => {
-                            let names: Vec<&str> =
-                                func.params.iter().map(|p| &*p.name.text).collect();
-                            let mut diag = Diag::error(
-                                "E0133",
-                                format!("`{}` has no parameter `{}`", callee.text, name.text),
-                            )
-                            .at(name.span, "unknown")
-                            .also(func.name.span, "the function is here");
-                            diag = match nearest(&name.text, names.iter().copied()) {
-                                Some(n) => {
-                                    diag.fix(format!("did you mean `{n}`?"), name.span, n)
-                                }
-                                None => diag.help(format!("it takes {}", names.join(", "))),
-                            };
-                            self.error(diag);
-                            return None;
-                        }
+                Some(name) => match func.params.iter().position(|p| p.name.text == name.text) {
+                    Some(slot) => slot,
+                    None => {
+                        let names: Vec<&str> = func.params.iter().map(|p| &*p.name.text).collect();
+                        let mut diag = Diag::error(
+                            "E0133",
+                            format!("`{}` has no parameter `{}`", callee.text, name.text),
+                        )
+                        .at(name.span, "unknown")
+                        .also(func.name.span, "the function is here");
+                        diag = match nearest(&name.text, names.iter().copied()) {
+                            Some(n) => diag.fix(format!("did you mean `{n}`?"), name.span, n),
+                            None => diag.help(format!("it takes {}", names.join(", "))),
+                        };
+                        self.error(diag);
+                        return None;
                     }
-                }
+                },
             };
             match slots.get_mut(slot) {
                 None => {
@@ -407,8 +401,11 @@ impl Resolver<'_> {
                 operands.push((param.name.clone(), v));
             }
         }
-        let extra: Vec<&Name> =
-            grad.params.iter().filter(|g| !func.params.iter().any(|p| p.name.text == g.text)).collect();
+        let extra: Vec<&Name> = grad
+            .params
+            .iter()
+            .filter(|g| !func.params.iter().any(|p| p.name.text == g.text))
+            .collect();
         let [out, ct] = extra.as_slice() else {
             return self.error(
                 Diag::error("E0310", "a gradient gets the result and the gradient flowing into it")
@@ -463,11 +460,7 @@ impl Resolver<'_> {
     }
 
     /// A scope in which the function's parameters are those of the region.
-    fn region_params(
-        &mut self,
-        operands: &[(Name, ValueId)],
-        more: &[(Name, crate::TensorType)],
-    ) {
+    fn region_params(&mut self, operands: &[(Name, ValueId)], more: &[(Name, crate::TensorType)]) {
         self.frame().scopes.push(Default::default());
         let mut all: Vec<(Name, crate::TensorType)> = vec![];
         for (name, v) in operands {
@@ -479,8 +472,7 @@ impl Resolver<'_> {
             let label = self.build.unique(&label);
             let value = self.region_param(ty, label);
             let build = self.build.id;
-            self.frame()
-                .set(name.text, Bound { val: Val::Tensor(value), span: name.span, build });
+            self.frame().set(name.text, Bound { val: Val::Tensor(value), span: name.span, build });
         }
     }
 

@@ -67,7 +67,9 @@ impl Resolver<'_> {
                 return self.error(
                     Diag::error(
                         "E0433",
-                        format!("the branches of `if` must yield the same types; value {i} differs"),
+                        format!(
+                            "the branches of `if` must yield the same types; value {i} differs"
+                        ),
                     )
                     .at(x.span, format!("this is {tx}"))
                     .also(y.span, format!("this is {ty}")),

@@ -13,8 +13,18 @@ pub(super) type Want<'a> = Option<&'a TensorType>;
 
 /// Names that mean something without being declared.
 const BUILTINS: &[&str] = &[
-    "file", "flatten", "full", "grad", "ones", "split", "squeeze", "stack", "unsqueeze", "zeros",
-    "zeros_like", "ones_like",
+    "file",
+    "flatten",
+    "full",
+    "grad",
+    "ones",
+    "split",
+    "squeeze",
+    "stack",
+    "unsqueeze",
+    "zeros",
+    "zeros_like",
+    "ones_like",
 ];
 
 impl Resolver<'_> {
@@ -126,9 +136,10 @@ impl Resolver<'_> {
     /// A top-level `let`: evaluated where it is used.
     pub(super) fn let_value(&mut self, item: &Rc<ast::LetItem>) -> Val {
         let module = self.module();
-        let circular = self.frames.iter().any(|f| {
-            f.func.is_none() && f.module == module && &*f.callee == &*item.name.text
-        });
+        let circular = self
+            .frames
+            .iter()
+            .any(|f| f.func.is_none() && f.module == module && &*f.callee == &*item.name.text);
         if circular {
             return self.error(
                 Diag::error("E0122", format!("`{}` is defined by itself", item.name.text))
@@ -208,7 +219,9 @@ impl Resolver<'_> {
             "grad" => self.grad(call, span),
             "file" => self.file(call, span, want),
             "zeros" | "ones" => self.filled(call, span, if name == "ones" { 1 } else { 0 }, want),
-            "zeros_like" | "ones_like" => self.filled_like(call, span, (name == "ones_like") as i128),
+            "zeros_like" | "ones_like" => {
+                self.filled_like(call, span, (name == "ones_like") as i128)
+            }
             "full" => self.full_call(call, span, want),
             "split" => self.split(call, span),
             "squeeze" => self.squeeze(call, span),
@@ -251,13 +264,13 @@ impl Resolver<'_> {
         let module = self.module();
         if let Some((library, func)) = name.split_once('.') {
             let Some(id) = self.modules[module].uses.get(library).copied() else {
-                let mut diag = Diag::error("E0124", format!("there is no library `{library}` here"))
-                    .at(span, "not in use");
+                let mut diag =
+                    Diag::error("E0124", format!("there is no library `{library}` here"))
+                        .at(span, "not in use");
                 if crate::text::lib_source(library).is_some() {
                     diag = diag.help(format!("add `use {library}` at the top"));
                 } else {
-                    let used: Vec<&str> =
-                        self.modules[module].uses.keys().map(|k| &**k).collect();
+                    let used: Vec<&str> = self.modules[module].uses.keys().map(|k| &**k).collect();
                     if let Some(n) = nearest(library, used.into_iter()) {
                         diag = diag.fix(
                             format!("did you mean `{n}.{func}`?"),
@@ -269,9 +282,8 @@ impl Resolver<'_> {
                 return self.error(diag);
             };
             let Some(lib) = self.modules.get(id) else { return Val::Poison };
-            let mut diag =
-                Diag::error("E0125", format!("`{library}` has no function `{func}`"))
-                    .at(span, "not there");
+            let mut diag = Diag::error("E0125", format!("`{library}` has no function `{func}`"))
+                .at(span, "not there");
             let names: Vec<&str> = lib.func_index.keys().map(|k| &**k).collect();
             diag = match nearest(func, names.iter().copied()) {
                 Some(n) => {
@@ -294,10 +306,9 @@ impl Resolver<'_> {
         let mut known: Vec<String> = self.ops.keys().map(|k| k.to_string()).collect();
         known.extend(BUILTINS.iter().map(|b| b.to_string()));
         known.extend(self.modules[module].func_index.keys().map(|k| k.to_string()));
-        let elsewhere: Option<String> =
-            crate::text::LIBRARIES.iter().find_map(|(lib, text)| {
-                text.contains(&format!("func {name}(")).then(|| format!("{lib}.{name}"))
-            });
+        let elsewhere: Option<String> = crate::text::LIBRARIES.iter().find_map(|(lib, text)| {
+            text.contains(&format!("func {name}(")).then(|| format!("{lib}.{name}"))
+        });
         if let Some(alias) = alias.filter(|a| known.iter().any(|k| k == a)) {
             diag = diag.fix(format!("it is called `{alias}` here"), span, alias);
         } else if let Some(full) = elsewhere {
@@ -333,12 +344,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn chain(
-        &mut self,
-        first: &Expr,
-        rest: &[(Binary, Span, Expr)],
-        want: Want,
-    ) -> Val {
+    fn chain(&mut self, first: &Expr, rest: &[(Binary, Span, Expr)], want: Want) -> Val {
         let val = self.expr(first, want.filter(|w| w.shape.is_empty()));
         let mut acc = Spanned { val, span: first.span };
         for (op, _, rhs) in rest {
@@ -402,8 +408,8 @@ impl Resolver<'_> {
             Val::Dim(d) => self.size_value(d, span, dtype),
             _ => {
                 let what = val.describe();
-                let mut diag = Diag::error("E0128", "expected a tensor")
-                    .at(span, format!("this is {what}"));
+                let mut diag =
+                    Diag::error("E0128", "expected a tensor").at(span, format!("this is {what}"));
                 if let Val::Tuple(_) = val {
                     diag = diag.help("give its parts names: `(a, b) = ...`");
                 }

@@ -29,7 +29,8 @@ impl Number {
         match (self, dtype) {
             (Number::Bool(v), DType::Bool) => out.push(*v as u8),
             (Number::Bool(v), _) => return Err(format!("`{v}` is a bool, not {dtype}")),
-            (Number::Int(0 | 1), DType::Bool) | (Number::Int(_) | Number::Float(_), DType::Bool) => {
+            (Number::Int(0 | 1), DType::Bool)
+            | (Number::Int(_) | Number::Float(_), DType::Bool) => {
                 return Err("a bool is `true` or `false`".into());
             }
             (Number::Int(v), _) if dtype.is_int() => {
@@ -191,10 +192,12 @@ impl Resolver<'_> {
                 bytes.and_then(|b| Tensor::from_bytes(want.dtype, shape.clone(), b.into()));
             return match tensor {
                 Some(t) => Val::Const(Arc::new(t)),
-                None => self.error(
-                    Diag::error("E0222", "these bytes do not make the tensor")
-                        .at(*span, format!("expected base64 of {} bytes", count * want.dtype.size())),
-                ),
+                None => {
+                    self.error(Diag::error("E0222", "these bytes do not make the tensor").at(
+                        *span,
+                        format!("expected base64 of {} bytes", count * want.dtype.size()),
+                    ))
+                }
             };
         }
         let mut bytes = Vec::with_capacity(items.len() * want.dtype.size());
@@ -229,13 +232,7 @@ impl Resolver<'_> {
 
     /// Arithmetic on numbers and sizes at compile time; `None` if either side
     /// is a tensor.
-    pub(super) fn fold(
-        &mut self,
-        op: Binary,
-        a: &Spanned,
-        b: &Spanned,
-        span: Span,
-    ) -> Option<Val> {
+    pub(super) fn fold(&mut self, op: Binary, a: &Spanned, b: &Spanned, span: Span) -> Option<Val> {
         use Binary::*;
         use Val::{Bool, Dim as D, Float, Int};
         let to_dim = |v: &Val| match v {

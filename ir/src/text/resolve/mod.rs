@@ -263,11 +263,9 @@ impl Resolver<'_> {
                 Some(text) => text.to_string(),
                 None => {
                     let known: Vec<&str> = super::LIBRARIES.iter().map(|(n, _)| *n).collect();
-                    let mut diag = Diag::error(
-                        "E0116",
-                        format!("there is no library `{}`", item.name.text),
-                    )
-                    .at(item.name.span, "not a library of tfc");
+                    let mut diag =
+                        Diag::error("E0116", format!("there is no library `{}`", item.name.text))
+                            .at(item.name.span, "not a library of tfc");
                     diag = match nearest(&item.name.text, known.iter().copied()) {
                         Some(n) => diag.fix(format!("did you mean `{n}`?"), item.name.span, n),
                         None => diag.help(format!(

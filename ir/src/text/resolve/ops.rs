@@ -55,21 +55,22 @@ impl Resolver<'_> {
         let mut position = 0;
         for arg in args {
             match &arg.name {
-                Some(name) => match def.operands[..fixed].iter().position(|o| o.name == &*name.text)
-                {
-                    Some(slot) => {
-                        if operands[slot].is_some() {
-                            return self.given_twice(&name.text, name.span);
+                Some(name) => {
+                    match def.operands[..fixed].iter().position(|o| o.name == &*name.text) {
+                        Some(slot) => {
+                            if operands[slot].is_some() {
+                                return self.given_twice(&name.text, name.span);
+                            }
+                            let val = self.expr(&arg.value, None);
+                            operands[slot] = Some(Spanned { val, span: arg.value.span });
                         }
-                        let val = self.expr(&arg.value, None);
-                        operands[slot] = Some(Spanned { val, span: arg.value.span });
+                        None => attrs.push(AttrArg {
+                            name: &name.text,
+                            name_span: name.span,
+                            value: &arg.value,
+                        }),
                     }
-                    None => attrs.push(AttrArg {
-                        name: &name.text,
-                        name_span: name.span,
-                        value: &arg.value,
-                    }),
-                },
+                }
                 None if position < fixed => {
                     let val = self.expr(&arg.value, None);
                     operands[position] = Some(Spanned { val, span: arg.value.span });
@@ -181,7 +182,8 @@ impl Resolver<'_> {
             && let [value] = values.as_slice()
         {
             let from = self.type_of(*value);
-            if from.shape != ty.shape && broadcast_shape(&[&ty.shape, &from.shape]).as_ref() == Ok(&ty.shape)
+            if from.shape != ty.shape
+                && broadcast_shape(&[&ty.shape, &from.shape]).as_ref() == Ok(&ty.shape)
             {
                 match self.broadcast_to(*value, &ty.shape, spans[0]) {
                     Some(v) => values = vec![v],
@@ -407,7 +409,8 @@ impl Resolver<'_> {
                 if let Some(var) = node.var {
                     let var = &self.graph.vars[var];
                     if !var.span.is_none() && !diag.labels.iter().any(|l| l.span == var.span) {
-                        diag = diag.also(var.span, format!("`{}` is declared {}", var.name, var.ty));
+                        diag =
+                            diag.also(var.span, format!("`{}` is declared {}", var.name, var.ty));
                     }
                 }
             } else if let Some(name) = &v.name
@@ -483,11 +486,9 @@ impl Resolver<'_> {
         let types: Vec<TensorType> = values.iter().map(|v| self.type_of(*v)).collect();
         let shapes: Vec<&[Dim]> = types.iter().map(|t| t.shape.as_slice()).collect();
         match broadcast_shape(&shapes) {
-            Ok(shape) => values
-                .iter()
-                .zip(spans)
-                .map(|(v, s)| self.broadcast_to(*v, &shape, *s))
-                .collect(),
+            Ok(shape) => {
+                values.iter().zip(spans).map(|(v, s)| self.broadcast_to(*v, &shape, *s)).collect()
+            }
             Err((i, j, axis)) => {
                 let (a, b) = (&types[i], &types[j]);
                 let size = |t: &TensorType| t.shape[t.rank() - 1 - axis].to_string();

@@ -212,8 +212,7 @@ impl Resolver<'_> {
             None => Diag::error("E0402", format!("there is no variable `{name}`"))
                 .at(span, "not declared"),
         };
-        let names: Vec<String> =
-            self.modules[module].vars.keys().map(|k| k.to_string()).collect();
+        let names: Vec<String> = self.modules[module].vars.keys().map(|k| k.to_string()).collect();
         diag = match nearest(name, names.iter().map(String::as_str)) {
             Some(n) => diag.fix(format!("did you mean `{n}`?"), span, n),
             None => diag.help(format!("declare it at the top: `var {name}: f32[..] = zeros`")),

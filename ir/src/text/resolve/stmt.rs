@@ -19,8 +19,8 @@ impl Resolver<'_> {
             if self.full() {
                 return;
             }
-            let ended = self.frame().returned.is_some()
-                || self.yields.last().is_some_and(|y| y.is_some());
+            let ended =
+                self.frame().returned.is_some() || self.yields.last().is_some_and(|y| y.is_some());
             if ended {
                 self.error(
                     Diag::error("E0135", "this never runs")
@@ -206,7 +206,8 @@ impl Resolver<'_> {
     fn bind_target(&mut self, target: &Target, item: Spanned) -> Val {
         let name = &target.name;
         if target.ty.is_none() && &*name.text != "_" {
-            let shadowed = self.frames.last().and_then(|f| f.get(&name.text)).map(|b| b.val.clone());
+            let shadowed =
+                self.frames.last().and_then(|f| f.get(&name.text)).map(|b| b.val.clone());
             let module = self.module();
             let is_var = match shadowed {
                 Some(Val::Var(_)) => true,
@@ -217,7 +218,10 @@ impl Resolver<'_> {
                 return self.error(
                     Diag::error("E0407", format!("`{}` is a variable", name.text))
                         .at(name.span, "`=` names a value, it does not write a variable")
-                        .help(format!("write `assign({}, ...)`, or choose another name", name.text)),
+                        .help(format!(
+                            "write `assign({}, ...)`, or choose another name",
+                            name.text
+                        )),
                 );
             }
         }
@@ -272,12 +276,10 @@ impl Resolver<'_> {
                     Some(n) => format!("`{}`", n.text),
                     None => "the value".to_string(),
                 };
-                let diag = Diag::error(
-                    "E0217",
-                    format!("{what} is {actual}, not as declared: {}", m.why),
-                )
-                .at(span, format!("this is {actual}"))
-                .also(m.at, "declared here");
+                let diag =
+                    Diag::error("E0217", format!("{what} is {actual}, not as declared: {}", m.why))
+                        .at(span, format!("this is {actual}"))
+                        .also(m.at, "declared here");
                 let diag = self.origins(diag, &[v]);
                 self.error(diag)
             }
@@ -337,11 +339,9 @@ impl Resolver<'_> {
         for name in names {
             let node = match self.lookup(&name.text) {
                 Some(Val::Effect(node)) => Some(node),
-                Some(Val::Tensor(v)) => self
-                    .build
-                    .func
-                    .def(v)
-                    .filter(|n| !self.build.func.nodes[*n].op.is_pure()),
+                Some(Val::Tensor(v)) => {
+                    self.build.func.def(v).filter(|n| !self.build.func.nodes[*n].op.is_pure())
+                }
                 Some(Val::Poison) => continue,
                 Some(_) => None,
                 None => {

@@ -182,9 +182,8 @@ impl Resolver<'_> {
                 let _ = span;
                 Val::Const(Arc::new(tensor))
             }
-            Err(why) => {
-                self.error(Diag::error("E0515", format!("cannot read \"{path}\"")).at(path_span, why))
-            }
+            Err(why) => self
+                .error(Diag::error("E0515", format!("cannot read \"{path}\"")).at(path_span, why)),
         }
     }
 
@@ -192,7 +191,8 @@ impl Resolver<'_> {
     pub(super) fn grad(&mut self, call: &Call, span: Span) -> Val {
         let Some(op) = self.ops.get("grad").copied() else { return Val::Poison };
         let plain = call.args.iter().filter(|a| a.name.is_none()).count();
-        if plain > 1 || call.args.iter().any(|a| a.name.as_ref().is_some_and(|n| &*n.text == "seeded"))
+        if plain > 1
+            || call.args.iter().any(|a| a.name.as_ref().is_some_and(|n| &*n.text == "seeded"))
         {
             return self.call_op(op, call, span);
         }
@@ -357,9 +357,12 @@ impl Resolver<'_> {
             let total = sizes.iter().fold(Dim::constant(0), |a, d| a + d.clone());
             if total != size {
                 return self.error(
-                    Diag::error("E0143", format!("the parts have {total} in all, axis {axis} has {size}"))
-                        .at(e.span, format!("{total} in all"))
-                        .also(span, format!("axis {axis} of {ty}")),
+                    Diag::error(
+                        "E0143",
+                        format!("the parts have {total} in all, axis {axis} has {size}"),
+                    )
+                    .at(e.span, format!("{total} in all"))
+                    .also(span, format!("axis {axis} of {ty}")),
                 );
             }
             sizes
@@ -417,8 +420,11 @@ impl Resolver<'_> {
                 let Some(axis) = self.axis(e, ty.rank()) else { return Val::Poison };
                 if !shape[axis].is_one() {
                     return self.error(
-                        Diag::error("E0143", format!("axis {axis} of {ty} has more than one element"))
-                            .at(e.span, format!("its size is {}", shape[axis])),
+                        Diag::error(
+                            "E0143",
+                            format!("axis {axis} of {ty} has more than one element"),
+                        )
+                        .at(e.span, format!("its size is {}", shape[axis])),
                     );
                 }
                 shape.remove(axis);
@@ -460,7 +466,8 @@ impl Resolver<'_> {
 
     /// Joins tensors of one type along a new axis.
     pub(super) fn stack(&mut self, call: &Call, span: Span) -> Val {
-        let axis_arg = call.args.iter().find(|a| a.name.as_ref().is_some_and(|n| &*n.text == "axis"));
+        let axis_arg =
+            call.args.iter().find(|a| a.name.as_ref().is_some_and(|n| &*n.text == "axis"));
         let mut parts = vec![];
         for arg in call.args.iter().filter(|a| a.name.is_none()) {
             let val = self.expr(&arg.value, None);

@@ -184,8 +184,9 @@ impl Resolver<'_> {
                 Diag::error("E0120", format!("`{name}` is {what}, not a size"))
                     .at(span, "a size is expected here")
             }
-            None => Diag::error("E0120", format!("there is no dim `{name}`"))
-                .at(span, "not declared"),
+            None => {
+                Diag::error("E0120", format!("there is no dim `{name}`")).at(span, "not declared")
+            }
         };
         if self.frames.last().is_some_and(|f| f.open.contains(name)) {
             diag = Diag::error("E0228", format!("the size `{name}` is not known in this call"))
