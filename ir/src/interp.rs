@@ -8,6 +8,8 @@
 //! - On a graph that [`crate::verify`] accepts, everything that goes wrong is an
 //!   [`Error`] with a code: feeds that do not fit, sizes that come out negative,
 //!   indices out of range, assertions.
+//! - A code means what it means in compiled programs: the runtime reports the
+//!   same mistakes under the same codes.
 //! - Nodes run in the order of their region, which is the order of effects.
 
 use crate::eval::{Array, Data};
@@ -81,10 +83,10 @@ impl State {
     pub fn set(&mut self, var: VarId, value: &Tensor) -> Result<(), Error> {
         let old = self.vars[var]
             .as_ref()
-            .ok_or_else(|| Error::new("E0512", "the program has no such variable"))?;
+            .ok_or_else(|| Error::new("E0605", "the program has no such variable"))?;
         if old.dtype != value.dtype() || old.shape() != value.shape() {
             return Err(Error::new(
-                "E0512",
+                "E0604",
                 format!(
                     "the variable is {}{:?}, but the value is {}{:?}",
                     old.dtype,
@@ -120,7 +122,7 @@ pub fn run_with(
     let Some(func) = graph.entries.iter().find(|f| f.name == entry) else {
         let names: Vec<String> = graph.entries.iter().map(|f| format!("`{}`", f.name)).collect();
         return Err(Error::new(
-            "E0507",
+            "E0911",
             format!("there is no entry `{entry}`; the graph has {}", list(&names)),
         ));
     };
@@ -163,7 +165,7 @@ pub fn bind(
     if feeds.len() != params.len() {
         let names: Vec<String> = (0..params.len()).map(|i| format!("`{}`", name(i))).collect();
         return Err(Error::new(
-            "E0501",
+            if feeds.len() < params.len() { "E0501" } else { "E0502" },
             format!(
                 "entry `{}` takes {} ({}), but {} {} given",
                 func.name,
@@ -181,7 +183,7 @@ pub fn bind(
         let ty = func.ty(*param);
         if feed.dtype() != ty.dtype {
             return Err(Error::new(
-                "E0502",
+                "E0503",
                 format!(
                     "feed `{}` has elements of {}, but {ty} is expected",
                     name(i),
@@ -191,7 +193,7 @@ pub fn bind(
         }
         if feed.shape().len() != ty.rank() {
             return Err(Error::new(
-                "E0503",
+                "E0504",
                 format!(
                     "feed `{}` has {} (its shape is {:?}), but {ty} is expected",
                     name(i),
@@ -205,7 +207,7 @@ pub fn bind(
             if let Some(want) = dim.as_const() {
                 if want != size {
                     return Err(Error::new(
-                        "E0504",
+                        "E0505",
                         format!(
                             "axis {axis} of feed `{}` has size {size}, but {ty} is expected",
                             name(i)
@@ -221,7 +223,7 @@ pub fn bind(
                     Some(known) if *known != size => {
                         let (j, other) = origin[sym];
                         return Err(Error::new(
-                            "E0505",
+                            "E0506",
                             format!(
                                 "`{sym}` is {known} in feed `{}` (axis {other}), but {size} in \
                                  feed `{}` (axis {axis})",
@@ -247,7 +249,7 @@ pub fn bind(
                 max => format!("from {} to {max}", decl.min),
             };
             return Err(Error::new(
-                "E0506",
+                "E0507",
                 format!(
                     "`{}` must be {range}, but axis {axis} of feed `{}` has size {size}",
                     decl.name,
@@ -260,7 +262,7 @@ pub fn bind(
         let want = eval_dim(&dim, &dims)?;
         if want != size {
             return Err(Error::new(
-                "E0504",
+                "E0505",
                 format!(
                     "axis {axis} of feed `{}` has size {size}, but `{dim}` is {want}{}",
                     name(i),
@@ -324,7 +326,7 @@ impl Machine<'_> {
                     results: &results,
                     dims: &dims,
                 };
-                eval(&cx).map_err(|why| Error::new("E0509", format!("`{}`: {why}", def.name)))?
+                eval(&cx).map_err(|why| Error::new("E0510", format!("`{}`: {why}", def.name)))?
             }
             Eval::Interpreter => self.special(node, operands)?,
             Eval::Never => {
@@ -378,7 +380,7 @@ impl Machine<'_> {
                 let name = node.op.name();
                 let var = self.var(node)?;
                 *var = scatter(var, &ids, &updates, add)
-                    .map_err(|why| Error::new("E0509", format!("`{name}`: {why}")))?;
+                    .map_err(|why| Error::new("E0510", format!("`{name}`: {why}")))?;
                 Ok(vec![])
             }
             Op::Print => {
@@ -387,7 +389,7 @@ impl Machine<'_> {
                 let colon = if label.is_empty() { "" } else { ": " };
                 let line = format!("{label}{colon}{}", show(&x));
                 writeln!(self.out, "{line}")
-                    .map_err(|e| Error::new("E0513", format!("cannot print: {e}")))?;
+                    .map_err(|e| Error::new("E0519", format!("cannot print: {e}")))?;
                 Ok(vec![])
             }
             Op::Assert => {
@@ -400,7 +402,7 @@ impl Machine<'_> {
                     "" => "assertion failed".to_string(),
                     text => format!("assertion failed: {text}"),
                 };
-                Err(Error::new("E0508", message))
+                Err(Error::new("E0509", message))
             }
             Op::If => {
                 // Regions are `then`, `else`.
@@ -495,7 +497,7 @@ fn concrete(ty: &TensorType, dims: &BTreeMap<Arc<str>, i64>) -> Result<TensorTyp
         let size = eval_dim(dim, dims)?;
         if size < 0 {
             return Err(Error::new(
-                "E0510",
+                "E0518",
                 format!(
                     "`{dim}` comes out as {size}, but a size cannot be negative{}",
                     given(dim, dims)
@@ -506,7 +508,7 @@ fn concrete(ty: &TensorType, dims: &BTreeMap<Arc<str>, i64>) -> Result<TensorTyp
     }
     let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(usize::try_from(*d).ok()?));
     if elements.is_none_or(|n| n > MAX_ELEMENTS) {
-        return Err(Error::new("E0510", format!("a tensor of type {ty} is too large: {shape:?}")));
+        return Err(Error::new("E0516", format!("a tensor of type {ty} is too large: {shape:?}")));
     }
     Ok(TensorType::new(ty.dtype, shape.into_iter().map(Dim::constant).collect::<Vec<_>>()))
 }
@@ -520,9 +522,9 @@ fn eval_dim(dim: &Dim, dims: &BTreeMap<Arc<str>, i64>) -> Result<i64, Error> {
             .map(|s| format!("`{s}`"))
             .collect();
         if unknown.is_empty() {
-            Error::new("E0510", format!("the size `{dim}` is too large{}", given(dim, dims)))
+            Error::new("E0516", format!("the size `{dim}` is too large{}", given(dim, dims)))
         } else {
-            Error::new("E0511", format!("no feed tells the value of {}", list(&unknown)))
+            Error::new("E0517", format!("no feed tells the value of {}", list(&unknown)))
         }
     })
 }
