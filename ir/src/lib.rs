@@ -7,6 +7,7 @@
 //! - [`text`]: lexer, parser, resolver, printer, formatter;
 //! - [`diag`]: spans, codes, rendering;
 //! - [`eval`]: arrays of the reference semantics; [`interp`]: the interpreter;
+//! - [`cost`]: what nodes cost, over run-time dims;
 //! - [`kernel`]: the loop IR kernels are written in;
 //! - [`verify`]: what holds after every pass; [`require`]: what must hold for
 //!   run-time dims.
@@ -18,6 +19,7 @@
 
 pub mod attr;
 pub mod build;
+pub mod cost;
 pub mod diag;
 pub mod dim;
 pub mod eval;

@@ -194,8 +194,11 @@ fn what_does_not_fit_is_explained() {
     assert_eq!(err.labels[1], (Place::Operand(1), "this is f32[B, 4]".to_string()));
     assert_eq!(err.help, None);
 
-    let err =
-        refused(Op::Mul, &[ty(DType::F32, std::slice::from_ref(&b)), ty(DType::F32, &[t])], Attrs::none());
+    let err = refused(
+        Op::Mul,
+        &[ty(DType::F32, std::slice::from_ref(&b)), ty(DType::F32, &[t])],
+        Attrs::none(),
+    );
     let help =
         "`B` is known only when the program runs: sizes that must be equal need the same name";
     assert_eq!(err.help.as_deref(), Some(help));

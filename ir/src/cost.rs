@@ -1,0 +1,266 @@
+//! What a node costs: arithmetic, bytes and parameters, as expressions over the
+//! run-time dims.
+//!
+//! This is the cost of a node by itself, as it stands in the graph: fusion makes
+//! most of the traffic between elementwise nodes go away. Counts are exact where
+//! the word means one thing:
+//! - a multiply-add is two operations, so a matmul is `2 m n k` and a convolution
+//!   (and each of its gradients) `2 N O Ho Wo (C / groups) kh kw`;
+//! - an elementwise op is [`weight`] per element;
+//! - a reduction or scan is one per operand element;
+//! - a window of a pooling op is one per element of the window;
+//! - moving data is bytes, not arithmetic.
+
+use crate::build::{Builder, GraphEmit};
+use crate::lower::{Contraction, Lower};
+use crate::ops::window::Window;
+use crate::vjp::{ExpandFn, V};
+use crate::{Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType};
+use std::collections::BTreeSet;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// Operations on elements; see the module's rules.
+    pub flops: Dim,
+    /// Bytes read from operands and variables.
+    pub read: Dim,
+    /// Bytes written to results and variables.
+    pub written: Dim,
+}
+
+impl Cost {
+    pub fn zero() -> Cost {
+        Cost { flops: Dim::constant(0), read: Dim::constant(0), written: Dim::constant(0) }
+    }
+
+    fn new(flops: Dim, read: Dim, written: Dim) -> Cost {
+        Cost { flops, read, written }
+    }
+
+    pub fn plus(&self, other: &Cost) -> Cost {
+        Cost {
+            flops: self.flops.clone() + other.flops.clone(),
+            read: self.read.clone() + other.read.clone(),
+            written: self.written.clone() + other.written.clone(),
+        }
+    }
+}
+
+/// Operations that one element of an elementwise op counts as. Elementary
+/// functions count as about as many simple operations as their expansion has.
+pub fn weight(op: Op) -> i64 {
+    match op {
+        Op::Cast | Op::StopGradient | Op::Select => 0,
+        Op::Exp | Op::Expm1 | Op::Log | Op::Log1p | Op::Sigmoid => 10,
+        Op::Sin | Op::Cos | Op::Tanh | Op::Erf => 14,
+        Op::Pow => 24,
+        _ => 1,
+    }
+}
+
+/// The cost of an op on operands of these types; `var` is the type of the
+/// variable it reads or writes. Regions are not counted.
+pub fn of(
+    op: Op,
+    attrs: &Attrs,
+    operands: &[TensorType],
+    results: &[TensorType],
+    var: Option<&TensorType>,
+) -> Cost {
+    let read = operands.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
+    let written = results.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
+    let none = Dim::constant(0);
+    let (Some(result), lower) = (results.first(), &op.def().lower) else {
+        return effect(op, operands, var);
+    };
+    match lower {
+        Lower::Map(_) => Cost::new(result.elements() * Dim::constant(weight(op)), read, written),
+        Lower::Index(_) => index(op, attrs, operands, result),
+        Lower::Reduce(_) | Lower::Scan(_) => Cost::new(elements(operands, 0), read, written),
+        Lower::Contract(Contraction::ScatterAdd) => Cost::new(elements(operands, 2), read, written),
+        Lower::Contract(kind) => {
+            Cost::new(contraction(*kind, attrs, operands, result), read, written)
+        }
+        Lower::Expand(expand) => Cost::new(expanded(*expand, attrs, operands), read, written),
+        // A view, a literal, a variable in its place, or gone before anything
+        // runs.
+        Lower::Reshape | Lower::Constant | Lower::Effect | Lower::Region | Lower::Never => {
+            Cost::new(none.clone(), none.clone(), none)
+        }
+    }
+}
+
+/// The cost of a node with its regions: of an `if` the branch that costs more
+/// (both, where that depends on dims); of a `while` one round.
+pub fn node(graph: &Graph, func: &Func, node: &Node) -> Cost {
+    let types = |values: &[crate::ValueId]| -> Vec<TensorType> {
+        values.iter().map(|v| func.ty(*v).clone()).collect()
+    };
+    let var = node.var.map(|v| &graph.vars[v].ty);
+    let own = of(node.op, &node.attrs, &types(&node.operands), &types(&node.results), var);
+    let inner: Vec<Cost> = node.regions.iter().map(|r| region(graph, func, *r)).collect();
+    match (node.op, inner.as_slice()) {
+        (Op::If, [then, otherwise]) => {
+            let more = |a: &Dim, b: &Dim| (a.clone() - b.clone()).is_never_negative();
+            let larger = |a: &Cost, b: &Cost| {
+                more(&a.flops, &b.flops) && more(&a.read, &b.read) && more(&a.written, &b.written)
+            };
+            own.plus(&match (larger(then, otherwise), larger(otherwise, then)) {
+                (true, _) => then.clone(),
+                (_, true) => otherwise.clone(),
+                _ => then.plus(otherwise),
+            })
+        }
+        // The gradient is not run by the function itself.
+        (Op::CustomGrad, [forward, _]) => own.plus(forward),
+        (_, all) => all.iter().fold(own, |sum, cost| sum.plus(cost)),
+    }
+}
+
+/// Every node of a function's body in order, regions counted with the node
+/// they belong to.
+pub fn per_node(graph: &Graph, func: &Func) -> Vec<(NodeId, Cost)> {
+    let nodes = &func.regions[func.body].nodes;
+    nodes.iter().map(|id| (*id, node(graph, func, &func.nodes[*id]))).collect()
+}
+
+pub fn total(graph: &Graph, func: &Func) -> Cost {
+    region(graph, func, func.body)
+}
+
+fn region(graph: &Graph, func: &Func, region: RegionId) -> Cost {
+    let nodes = &func.regions[region].nodes;
+    nodes.iter().fold(Cost::zero(), |sum, id| sum.plus(&node(graph, func, &func.nodes[*id])))
+}
+
+/// Elements and bytes of variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Size {
+    pub count: i64,
+    pub bytes: i64,
+}
+
+/// What a program keeps between calls: what the user declared, and what
+/// functions declared inside (an optimizer's slots).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Parameters {
+    pub declared: Size,
+    pub inner: Size,
+}
+
+/// The variables of a whole program.
+pub fn parameters(graph: &Graph) -> Parameters {
+    parameters_of(graph, |_| true)
+}
+
+/// The variables a function touches, each counted once.
+pub fn parameters_used(graph: &Graph, func: &Func) -> Parameters {
+    let mut used = BTreeSet::new();
+    func.walk(&mut |_, node| used.extend(node.var));
+    parameters_of(graph, |id| used.contains(&id))
+}
+
+fn parameters_of(graph: &Graph, wanted: impl Fn(crate::VarId) -> bool) -> Parameters {
+    let mut out = Parameters::default();
+    for (_, var) in graph.vars.iter().filter(|(id, _)| wanted(*id)) {
+        let size = if var.user { &mut out.declared } else { &mut out.inner };
+        let count = var.ty.elements().as_const().unwrap_or(0);
+        size.count = size.count.saturating_add(count);
+        size.bytes = size.bytes.saturating_add(count.saturating_mul(var.ty.dtype.size() as i64));
+    }
+    out
+}
+
+fn bytes(ty: &TensorType) -> Dim {
+    ty.elements() * Dim::constant(ty.dtype.size() as i64)
+}
+
+fn elements(operands: &[TensorType], i: usize) -> Dim {
+    operands.get(i).map_or(Dim::constant(0), TensorType::elements)
+}
+
+/// Ops without a result: they read operands and change a variable.
+fn effect(op: Op, operands: &[TensorType], var: Option<&TensorType>) -> Cost {
+    let none = || Dim::constant(0);
+    let read = operands.iter().fold(none(), |sum, ty| sum + bytes(ty));
+    let var = var.map_or(none(), bytes);
+    match op {
+        Op::Assign => Cost::new(none(), read, var),
+        Op::AssignAdd | Op::AssignSub => Cost::new(elements(operands, 0), read + var.clone(), var),
+        // By the rows touched, whatever the size of the variable.
+        Op::ScatterAssign | Op::ScatterAssignAdd => {
+            let rows = operands.get(1).map_or(none(), bytes);
+            if op == Op::ScatterAssign {
+                Cost::new(none(), read, rows)
+            } else {
+                Cost::new(elements(operands, 1), read + rows.clone(), rows)
+            }
+        }
+        _ => Cost::new(none(), read, none()),
+    }
+}
+
+/// Movement and windows. What is picked out of a larger tensor counts, not the
+/// tensor.
+fn index(op: Op, attrs: &Attrs, operands: &[TensorType], result: &TensorType) -> Cost {
+    let written = bytes(result);
+    let all = operands.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
+    let besides = operands.iter().skip(1).fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
+    let window = || {
+        let window = Window::pool(attrs);
+        Dim::constant(window.size[0].saturating_mul(window.size[1]))
+    };
+    let per_result = |count: Dim| result.elements() * count;
+    match op {
+        Op::Slice | Op::DynamicSlice | Op::Gather => {
+            Cost::new(Dim::constant(0), written.clone() + besides, written)
+        }
+        Op::MaxPool | Op::MaxPoolIndex => Cost::new(per_result(window()), all, written),
+        // And the division.
+        Op::AvgPool => Cost::new(per_result(window() + Dim::constant(1)), all, written),
+        Op::AvgPoolGrad => {
+            Cost::new(elements(operands, 0) * (window() + Dim::constant(1)), all, written)
+        }
+        Op::MaxPoolGrad => Cost::new(elements(operands, 0), all, written),
+        _ => Cost::new(Dim::constant(0), all, written),
+    }
+}
+
+fn contraction(
+    kind: Contraction,
+    attrs: &Attrs,
+    operands: &[TensorType],
+    result: &TensorType,
+) -> Dim {
+    let [a, b] = operands else { return Dim::constant(0) };
+    let two = Dim::constant(2);
+    match kind {
+        Contraction::MatMul => {
+            let inner = if attrs.bool("trans_a") { 2 } else { 1 };
+            let k = a.rank().checked_sub(inner).map_or(Dim::constant(1), |i| a.shape[i].clone());
+            two * result.elements() * k
+        }
+        // Output elements times weights per output channel.
+        Contraction::Conv2d => two * result.elements() * per_channel(&b.shape),
+        Contraction::Conv2dGradInput => two * a.elements() * per_channel(&b.shape),
+        Contraction::Conv2dGradFilter => two * b.elements() * per_channel(&result.shape),
+        Contraction::ScatterAdd => elements(operands, 2),
+    }
+}
+
+/// Weights of one output channel of a filter.
+fn per_channel(filter: &[Dim]) -> Dim {
+    Dim::product(filter.iter().skip(1))
+}
+
+/// The arithmetic of what an op is rewritten into.
+fn expanded(expand: ExpandFn, attrs: &Attrs, operands: &[TensorType]) -> Dim {
+    let vars = Default::default();
+    let mut func = Func::new("");
+    let mut builder = Builder::new(&mut func, &vars);
+    let params: Vec<_> = operands.iter().map(|ty| builder.param(ty.clone(), None)).collect();
+    let emit = GraphEmit::new(&mut builder);
+    let params: Vec<V> = params.iter().map(|v| emit.opaque(*v)).collect();
+    expand(&emit, &params, attrs);
+    total(&Graph::default(), &func).flops
+}
