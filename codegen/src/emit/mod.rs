@@ -475,7 +475,7 @@ impl Emit<'_> {
     /// Lanes that change nothing when combined.
     fn identity(&mut self, c: &Carried) -> Val {
         let ty = self.kernel.regs[c.acc];
-        let scalar = identity(c.combine, ty);
+        let scalar = c.combine.identity(ty);
         let v = self.scalar_const(scalar);
         self.in_lanes(ty, &Val::Uniform(v))
     }
@@ -570,23 +570,5 @@ fn unroll(l: &Loop) -> u32 {
     match l.extent.as_const() {
         Some(n) if n < i64::from(groups * LANES) => 1,
         _ => groups,
-    }
-}
-
-fn identity(combine: Combine, ty: ScalarType) -> Scalar {
-    use ScalarType::*;
-    match (combine, ty) {
-        (Combine::Sum, F32 | F64) => Scalar::of(ty, -0.0),
-        (Combine::Max, F32 | F64) => Scalar::of(ty, f64::NEG_INFINITY),
-        (Combine::Min, F32 | F64) => Scalar::of(ty, f64::INFINITY),
-        (Combine::Max, I32) => Scalar::I32(i32::MIN),
-        (Combine::Max, I64) => Scalar::I64(i64::MIN),
-        (Combine::Min, I32) => Scalar::I32(i32::MAX),
-        (Combine::Min, I64) => Scalar::I64(i64::MAX),
-        (Combine::And, I32) => Scalar::I32(-1),
-        (Combine::And, I64) => Scalar::I64(-1),
-        (Combine::And | Combine::Min, Bool) => Scalar::Bool(true),
-        (Combine::Prod, _) => Scalar::of(ty, 1.0),
-        _ => Scalar::of(ty, 0.0),
     }
 }

@@ -17,7 +17,9 @@
 //! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);
 //!   they are the outermost one or two loops.
 
+pub mod interp;
 pub mod math;
+pub mod print;
 pub mod scalar;
 pub mod verify;
 
@@ -128,6 +130,27 @@ pub enum Combine {
     Or,
     /// Not a reduction (scans, argmax pairs): the loop must be `Serial`.
     Sequential,
+}
+
+impl Combine {
+    /// The value that changes nothing when combined.
+    pub fn identity(self, ty: ScalarType) -> Scalar {
+        use ScalarType::*;
+        match (self, ty) {
+            (Combine::Sum, F32 | F64) => Scalar::of(ty, -0.0),
+            (Combine::Max, F32 | F64) => Scalar::of(ty, f64::NEG_INFINITY),
+            (Combine::Min, F32 | F64) => Scalar::of(ty, f64::INFINITY),
+            (Combine::Max, I32) => Scalar::I32(i32::MIN),
+            (Combine::Max, I64) => Scalar::I64(i64::MIN),
+            (Combine::Min, I32) => Scalar::I32(i32::MAX),
+            (Combine::Min, I64) => Scalar::I64(i64::MAX),
+            (Combine::And, I32) => Scalar::I32(-1),
+            (Combine::And, I64) => Scalar::I64(-1),
+            (Combine::And | Combine::Min, Bool) => Scalar::Bool(true),
+            (Combine::Prod, _) => Scalar::of(ty, 1.0),
+            _ => Scalar::of(ty, 0.0),
+        }
+    }
 }
 
 /// `offset + sum of var * stride + sum of reg * stride`, in elements.

@@ -1,0 +1,377 @@
+//! An interpreter of kernels: slow, plain, checked.
+//!
+//! It knows nothing of vectors: a `Vector` loop runs in order, one iteration after
+//! the other, so sums may differ from compiled code in the last bits. Elementary
+//! functions are the C library's unless the kernel was expanded.
+
+use super::{Ix, Kernel, Loop, LoopVar, Reg, Scalar, ScalarOp, ScalarType, Stmt};
+use crate::DType;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// An address outside its buffer.
+    OutOfBounds { buf: u32, at: i64, len: i64 },
+    /// A size that overflows or depends on a dim without value.
+    Size(String),
+    /// The kernel does not verify, or the arguments do not fit it.
+    Malformed(String),
+}
+
+/// Runs `kernel` on buffers of bytes, as `tfc_abi::KernelFn` would: `dims` are the
+/// values of `kernel.dims`, `range` bounds the ranged loops.
+pub fn run(
+    kernel: &Kernel,
+    bufs: &mut [Vec<u8>],
+    dims: &[i64],
+    range: [i64; 4],
+) -> Result<(), Fault> {
+    super::verify::verify(kernel).map_err(Fault::Malformed)?;
+    if bufs.len() != kernel.bufs.len() || dims.len() != kernel.dims.len() {
+        return Err(Fault::Malformed("wrong number of buffers or dims".into()));
+    }
+    let dims = kernel.dims.iter().map(|d| d.to_string()).zip(dims.iter().copied()).collect();
+    let mut m = Machine { kernel, bufs, dims, range, regs: BTreeMap::new(), vars: BTreeMap::new() };
+    m.stmts(&kernel.body, 0)
+}
+
+struct Machine<'a> {
+    kernel: &'a Kernel,
+    bufs: &'a mut [Vec<u8>],
+    dims: BTreeMap<String, i64>,
+    range: [i64; 4],
+    regs: BTreeMap<Reg, Scalar>,
+    vars: BTreeMap<LoopVar, i64>,
+}
+
+impl Machine<'_> {
+    fn size(&self, dim: &crate::Dim) -> Result<i64, Fault> {
+        dim.eval(&|name| self.dims.get(name).copied()).ok_or(Fault::Size(dim.to_string()))
+    }
+
+    fn reg(&self, reg: Reg) -> Result<Scalar, Fault> {
+        self.regs.get(&reg).copied().ok_or_else(|| Fault::Malformed(format!("{reg} has no value")))
+    }
+
+    fn ix(&self, ix: &Ix) -> Result<i64, Fault> {
+        let mut sum = self.size(&ix.offset)?;
+        for (var, stride) in &ix.terms {
+            let i = self.vars.get(var).copied().unwrap_or(0);
+            sum = sum.wrapping_add(i.wrapping_mul(self.size(stride)?));
+        }
+        for (reg, stride) in &ix.regs {
+            let Scalar::I64(v) = self.reg(*reg)? else {
+                return Err(Fault::Malformed(format!("{reg} is no index")));
+            };
+            sum = sum.wrapping_add(v.wrapping_mul(self.size(stride)?));
+        }
+        Ok(sum)
+    }
+
+    /// The bytes of one element.
+    fn place(&self, buf: u32, at: &Ix) -> Result<std::ops::Range<usize>, Fault> {
+        let dtype = self.kernel.bufs[buf as usize].dtype;
+        let len = (self.bufs[buf as usize].len() / dtype.size()) as i64;
+        let at = self.ix(at)?;
+        if at < 0 || at >= len {
+            return Err(Fault::OutOfBounds { buf, at, len });
+        }
+        let start = at as usize * dtype.size();
+        Ok(start..start + dtype.size())
+    }
+
+    fn stmts(&mut self, stmts: &[Stmt], ranged: usize) -> Result<(), Fault> {
+        for stmt in stmts {
+            match stmt {
+                Stmt::Const { dst, value } => {
+                    self.regs.insert(*dst, *value);
+                }
+                Stmt::Op { dst, op, args } => {
+                    let args = args.iter().map(|a| self.reg(*a)).collect::<Result<Vec<_>, _>>()?;
+                    let value = apply(*op, self.kernel.regs[*dst], &args);
+                    self.regs.insert(*dst, value);
+                }
+                Stmt::Index { dst, ix } => {
+                    let v = self.ix(ix)?;
+                    self.regs.insert(*dst, Scalar::I64(v));
+                }
+                Stmt::Load { dst, buf, at } => {
+                    let place = self.place(*buf, at)?;
+                    let dtype = self.kernel.bufs[*buf as usize].dtype;
+                    let value = read(dtype, &self.bufs[*buf as usize][place]);
+                    self.regs.insert(*dst, value);
+                }
+                Stmt::Store { buf, at, value } => {
+                    let place = self.place(*buf, at)?;
+                    let dtype = self.kernel.bufs[*buf as usize].dtype;
+                    let value = self.reg(*value)?;
+                    write(dtype, value, &mut self.bufs[*buf as usize][place]);
+                }
+                Stmt::Loop(l) => self.one_loop(l, ranged)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn one_loop(&mut self, l: &Loop, ranged: usize) -> Result<(), Fault> {
+        let (lo, hi) = if l.ranged {
+            (self.range[2 * ranged.min(1)], self.range[2 * ranged.min(1) + 1])
+        } else {
+            (0, self.size(&l.extent)?)
+        };
+        let mut carried = vec![];
+        for c in &l.carried {
+            carried.push(self.reg(c.init)?);
+        }
+        for i in lo..hi {
+            self.vars.insert(l.var, i);
+            for (c, v) in l.carried.iter().zip(&carried) {
+                self.regs.insert(c.acc, *v);
+            }
+            self.stmts(&l.body, ranged + usize::from(l.ranged))?;
+            for (c, v) in l.carried.iter().zip(&mut carried) {
+                *v = self.reg(c.next)?;
+            }
+        }
+        for (c, v) in l.carried.iter().zip(carried) {
+            self.regs.insert(c.result, v);
+        }
+        Ok(())
+    }
+}
+
+fn bytes<const N: usize>(b: &[u8]) -> [u8; N] {
+    let mut out = [0; N];
+    out.copy_from_slice(b);
+    out
+}
+
+fn read(dtype: DType, b: &[u8]) -> Scalar {
+    match dtype {
+        DType::F32 => Scalar::F32(u32::from_le_bytes(bytes(b))),
+        DType::F64 => Scalar::F64(u64::from_le_bytes(bytes(b))),
+        DType::F16 => Scalar::F32(half::f16::from_le_bytes(bytes(b)).to_f32().to_bits()),
+        DType::BF16 => Scalar::F32(half::bf16::from_le_bytes(bytes(b)).to_f32().to_bits()),
+        DType::I8 => Scalar::I32(i32::from(b[0] as i8)),
+        DType::U8 => Scalar::I32(i32::from(b[0])),
+        DType::I32 => Scalar::I32(i32::from_le_bytes(bytes(b))),
+        DType::I64 => Scalar::I64(i64::from_le_bytes(bytes(b))),
+        DType::Bool => Scalar::Bool(b[0] != 0),
+    }
+}
+
+fn write(dtype: DType, value: Scalar, b: &mut [u8]) {
+    match (dtype, value) {
+        (DType::F16, Scalar::F32(v)) => {
+            b.copy_from_slice(&half::f16::from_f32(f32::from_bits(v)).to_le_bytes());
+        }
+        (DType::BF16, Scalar::F32(v)) => {
+            b.copy_from_slice(&half::bf16::from_f32(f32::from_bits(v)).to_le_bytes());
+        }
+        (DType::I8 | DType::U8, Scalar::I32(v)) => b[0] = v as u8,
+        (_, Scalar::F32(v)) => b.copy_from_slice(&v.to_le_bytes()),
+        (_, Scalar::F64(v)) => b.copy_from_slice(&v.to_le_bytes()),
+        (_, Scalar::I32(v)) => b.copy_from_slice(&v.to_le_bytes()),
+        (_, Scalar::I64(v)) => b.copy_from_slice(&v.to_le_bytes()),
+        (_, Scalar::Bool(v)) => b[0] = u8::from(v),
+    }
+}
+
+/// One operation on constants; `to` is the type of the result. The kernel must
+/// have been verified: ill-typed operands give their first one back.
+pub fn apply(op: ScalarOp, to: ScalarType, args: &[Scalar]) -> Scalar {
+    match (op, args) {
+        (ScalarOp::Convert, [x]) => convert(*x, to),
+        (ScalarOp::Bitcast, [x]) => bitcast(*x, to),
+        (ScalarOp::Select, [Scalar::Bool(c), x, y]) => {
+            if *c {
+                *x
+            } else {
+                *y
+            }
+        }
+        (_, [Scalar::F32(x), rest @ ..]) => {
+            let get = |i: usize| match rest.get(i) {
+                Some(Scalar::F32(v)) => f32::from_bits(*v),
+                _ => 0.0,
+            };
+            float32(op, f32::from_bits(*x), get(0), get(1))
+        }
+        (_, [Scalar::F64(x), rest @ ..]) => {
+            let get = |i: usize| match rest.get(i) {
+                Some(Scalar::F64(v)) => f64::from_bits(*v),
+                _ => 0.0,
+            };
+            float64(op, f64::from_bits(*x), get(0), get(1))
+        }
+        (_, [Scalar::I32(x), rest @ ..]) => {
+            let y = match rest.first() {
+                Some(Scalar::I32(v)) => *v,
+                _ => 0,
+            };
+            int32(op, *x, y)
+        }
+        (_, [Scalar::I64(x), rest @ ..]) => {
+            let y = match rest.first() {
+                Some(Scalar::I64(v)) => *v,
+                _ => 0,
+            };
+            int64(op, *x, y)
+        }
+        (_, [Scalar::Bool(x), rest @ ..]) => {
+            let y = matches!(rest.first(), Some(Scalar::Bool(true)));
+            Scalar::Bool(match op {
+                ScalarOp::And => x & y,
+                ScalarOp::Or => x | y,
+                ScalarOp::Xor | ScalarOp::Ne => x ^ y,
+                ScalarOp::Eq => *x == y,
+                _ => !x,
+            })
+        }
+        _ => Scalar::Bool(false),
+    }
+}
+
+macro_rules! float_ops {
+    ($name:ident, $t:ty, $scalar:ident) => {
+        fn $name(op: ScalarOp, x: $t, y: $t, z: $t) -> Scalar {
+            use ScalarOp::*;
+            let v = match op {
+                Eq => return Scalar::Bool(x == y),
+                Ne => return Scalar::Bool(x != y),
+                Lt => return Scalar::Bool(x < y),
+                Le => return Scalar::Bool(x <= y),
+                Add => x + y,
+                Sub => x - y,
+                Mul => x * y,
+                Div => x / y,
+                Neg => -x,
+                Abs => x.abs(),
+                Min if x.is_nan() || x < y => x,
+                Max if x.is_nan() || x > y => x,
+                Min | Max => y,
+                Fma => x.mul_add(y, z),
+                Sqrt => x.sqrt(),
+                Floor => x.floor(),
+                Ceil => x.ceil(),
+                RoundEven => x.round_ties_even(),
+                Trunc => x.trunc(),
+                Exp => x.exp(),
+                Log => x.ln(),
+                Log1p => x.ln_1p(),
+                Expm1 => x.exp_m1(),
+                Sin => x.sin(),
+                Cos => x.cos(),
+                Tanh => x.tanh(),
+                Sigmoid => 1.0 / (1.0 + (-x).exp()),
+                Pow => x.powf(y),
+                Rsqrt => 1.0 / x.sqrt(),
+                RemFloat => x % y,
+                RoundF16 => half::f16::from_f64(f64::from(x)).to_f64() as $t,
+                RoundBF16 => half::bf16::from_f64(f64::from(x)).to_f64() as $t,
+                Erf => return erf(Scalar::$scalar(x.to_bits())),
+                _ => x,
+            };
+            Scalar::$scalar(v.to_bits())
+        }
+    };
+}
+float_ops!(float32, f32, F32);
+float_ops!(float64, f64, F64);
+
+/// Rust's library has no erf: run the expansion.
+fn erf(x: Scalar) -> Scalar {
+    let mut regs = cranelift_entity::PrimaryMap::new();
+    let (a, b) = (regs.push(x.ty()), regs.push(x.ty()));
+    let mut kernel = Kernel {
+        name: String::new(),
+        bufs: vec![],
+        dims: vec![],
+        regs,
+        loops: 0,
+        body: vec![
+            Stmt::Const { dst: a, value: x },
+            Stmt::Op { dst: b, op: ScalarOp::Erf, args: vec![a] },
+        ],
+    };
+    super::math::expand(&mut kernel);
+    let mut m = Machine {
+        kernel: &kernel,
+        bufs: &mut [],
+        dims: BTreeMap::new(),
+        range: [0; 4],
+        regs: BTreeMap::new(),
+        vars: BTreeMap::new(),
+    };
+    match m.stmts(&kernel.body, 0).and_then(|()| m.reg(b)) {
+        Ok(v) => v,
+        Err(_) => x,
+    }
+}
+
+macro_rules! int_ops {
+    ($name:ident, $t:ty, $u:ty, $scalar:ident) => {
+        fn $name(op: ScalarOp, x: $t, y: $t) -> Scalar {
+            use ScalarOp::*;
+            Scalar::$scalar(match op {
+                Eq => return Scalar::Bool(x == y),
+                Ne => return Scalar::Bool(x != y),
+                Lt => return Scalar::Bool(x < y),
+                Le => return Scalar::Bool(x <= y),
+                Add => x.wrapping_add(y),
+                Sub => x.wrapping_sub(y),
+                Mul => x.wrapping_mul(y),
+                Div | Rem if y == 0 => 0,
+                Div => x.wrapping_div(y),
+                Rem => x.wrapping_rem(y),
+                Neg => x.wrapping_neg(),
+                Abs => x.wrapping_abs(),
+                Min => x.min(y),
+                Max => x.max(y),
+                And => x & y,
+                Or => x | y,
+                Xor => x ^ y,
+                Not => !x,
+                Shl => x.wrapping_shl(y as u32),
+                ShrArith => x.wrapping_shr(y as u32),
+                ShrLogic => (x as $u).wrapping_shr(y as u32) as $t,
+                WrapI8 => x as i8 as $t,
+                WrapU8 => x as u8 as $t,
+                _ => x,
+            })
+        }
+    };
+}
+int_ops!(int32, i32, u32, I32);
+int_ops!(int64, i64, u64, I64);
+
+fn convert(x: Scalar, to: ScalarType) -> Scalar {
+    macro_rules! from {
+        ($v:expr, $nonzero:expr) => {
+            match to {
+                ScalarType::F32 => Scalar::F32(($v as f32).to_bits()),
+                ScalarType::F64 => Scalar::F64(($v as f64).to_bits()),
+                ScalarType::I32 => Scalar::I32($v as i32),
+                ScalarType::I64 => Scalar::I64($v as i64),
+                ScalarType::Bool => Scalar::Bool($nonzero),
+            }
+        };
+    }
+    match x {
+        Scalar::F32(b) => from!(f32::from_bits(b), f32::from_bits(b) != 0.0),
+        Scalar::F64(b) => from!(f64::from_bits(b), f64::from_bits(b) != 0.0),
+        Scalar::I32(v) => from!(v, v != 0),
+        Scalar::I64(v) => from!(v, v != 0),
+        Scalar::Bool(v) => from!(i32::from(v), v),
+    }
+}
+
+fn bitcast(x: Scalar, to: ScalarType) -> Scalar {
+    match (x, to) {
+        (Scalar::F32(b), ScalarType::I32) => Scalar::I32(b as i32),
+        (Scalar::I32(v), ScalarType::F32) => Scalar::F32(v as u32),
+        (Scalar::F64(b), ScalarType::I64) => Scalar::I64(b as i64),
+        (Scalar::I64(v), ScalarType::F64) => Scalar::F64(v as u64),
+        _ => x,
+    }
+}
