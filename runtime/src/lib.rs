@@ -21,6 +21,8 @@
 
 pub mod bind;
 pub mod calls;
+pub mod capi;
+pub mod cli;
 pub mod conv;
 pub mod error;
 pub mod exec;

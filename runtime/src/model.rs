@@ -83,20 +83,8 @@ impl Model {
     /// # Safety
     /// As [`Model::load`].
     pub unsafe fn load_with(desc: &ProgramDesc, options: Options) -> Result<Model> {
-        if desc.version != ABI_VERSION {
-            return Err(Error::io(
-                "E0806",
-                format!(
-                    "the program was compiled for runtime version {}, this is version {ABI_VERSION}",
-                    desc.version
-                ),
-            )
-            .help("compile the graph again with this version of tfc"));
-        }
-        // SAFETY: the caller promises a valid descriptor.
-        let bytes = unsafe { slice(desc.plan, desc.plan_len) };
-        let plan = Plan::decode(bytes).map_err(|e| damaged(&e.to_string()))?;
-        plan.check().map_err(|e| damaged(&e.to_string()))?;
+        // SAFETY: the caller's promise.
+        let plan = unsafe { read_plan(desc) }?;
         let table = choose_kernels(desc)?;
         if desc.kernel_count != plan.kernels.len() {
             return Err(damaged("the table of kernels has the wrong length"));
@@ -301,6 +289,28 @@ impl EntryState {
     fn give_back(&self, ctx: Context) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ctx);
     }
+}
+
+/// The plan of a program, decoded and checked.
+///
+/// # Safety
+/// `desc.plan` points at `desc.plan_len` bytes.
+pub unsafe fn read_plan(desc: &ProgramDesc) -> Result<Plan> {
+    if desc.version != ABI_VERSION {
+        return Err(Error::io(
+            "E0806",
+            format!(
+                "the program was compiled for runtime version {}, this is version {ABI_VERSION}",
+                desc.version
+            ),
+        )
+        .help("compile the graph again with this version of tfc"));
+    }
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { slice(desc.plan, desc.plan_len) };
+    let plan = Plan::decode(bytes).map_err(|e| damaged(&e.to_string()))?;
+    plan.check().map_err(|e| damaged(&e.to_string()))?;
+    Ok(plan)
 }
 
 /// # Safety

@@ -1,3 +1,286 @@
-//! Data files.
+//! Data files: what a program is fed and what it writes.
+//!
+//! | kind | read | written |
+//! |---|---|---|
+//! | `.npy` | versions 1 to 3, C and Fortran order, both byte orders | version 1 |
+//! | `.npz` | stored and deflated members, zip64 | stored |
+//! | `.safetensors` | yes | yes |
+//! | literals | `1.5`, `true`, `[[1, 2], [3, 4]]` | |
+//!
+//! Invariants
+//! - A malformed file is an [`Error`] with a code; no byte of a file is trusted
+//!   for an allocation: sizes are compared with what the file holds first.
+//! - Files are written to a temporary name beside the target and renamed, so a
+//!   reader sees the old file or the whole new one.
+//!
+//! bf16 has no NumPy descriptor of its own. It is written as `<V2`, which is what
+//! `ml_dtypes` writes; `np.load(f).view(ml_dtypes.bfloat16)` reads it. `<u2` is
+//! accepted for bf16 as raw bits.
 
 pub mod json;
+pub mod literal;
+pub mod npy;
+pub mod npz;
+pub mod safetensors;
+
+use crate::error::{Error, Result, closest, list};
+use crate::tensor::TensorBuf;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use tfc_abi::DType;
+
+/// Why a file is refused, before its name is known.
+pub type Reason<T> = std::result::Result<T, Fault>;
+
+#[derive(Debug)]
+pub enum Fault {
+    /// The bytes are wrong.
+    Malformed(String),
+    /// Well formed, but not something we can use.
+    Unsupported(String),
+    Io(std::io::Error),
+    /// A finished error from further down.
+    Other(Error),
+}
+
+impl From<std::io::Error> for Fault {
+    fn from(e: std::io::Error) -> Fault {
+        if e.kind() == std::io::ErrorKind::UnexpectedEof {
+            Fault::Malformed("the file ends too early".into())
+        } else {
+            Fault::Io(e)
+        }
+    }
+}
+
+impl From<Error> for Fault {
+    fn from(e: Error) -> Fault {
+        Fault::Other(e)
+    }
+}
+
+pub fn malformed<T>(why: impl Into<String>) -> Reason<T> {
+    Err(Fault::Malformed(why.into()))
+}
+
+impl Fault {
+    /// The error a user sees about this file.
+    pub fn about(self, path: &Path, what: Format) -> Error {
+        let name = path.display();
+        match self {
+            Fault::Malformed(why) => {
+                Error::data(what.code(), format!("`{name}` is not a valid {} file", what.name()))
+                    .note(why)
+            }
+            Fault::Unsupported(why) => {
+                Error::data("E0519", format!("`{name}` holds data that cannot be used")).note(why)
+            }
+            Fault::Io(e) => cannot_read(path, &e),
+            Fault::Other(e) => e.note(format!("while reading `{name}`")),
+        }
+    }
+}
+
+pub fn cannot_read(path: &Path, e: &std::io::Error) -> Error {
+    Error::io("E0804", format!("cannot read `{}`: {}", path.display(), io_reason(e)))
+}
+
+pub fn cannot_write(path: &Path, e: &std::io::Error) -> Error {
+    Error::io("E0803", format!("cannot write `{}`: {}", path.display(), io_reason(e)))
+}
+
+/// An operating system's message without its number.
+fn io_reason(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    match text.find(" (os error") {
+        Some(at) => text[..at].to_owned(),
+        None => text,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Format {
+    Npy,
+    Npz,
+    Safetensors,
+}
+
+impl Format {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Npy => ".npy",
+            Format::Npz => ".npz",
+            Format::Safetensors => ".safetensors",
+        }
+    }
+
+    const fn code(self) -> &'static str {
+        match self {
+            Format::Npy => "E0511",
+            Format::Npz => "E0512",
+            Format::Safetensors => "E0601",
+        }
+    }
+
+    pub fn of_path(path: &Path) -> Option<Format> {
+        match path.extension()?.to_str()?.to_ascii_lowercase().as_str() {
+            "npy" => Some(Format::Npy),
+            "npz" => Some(Format::Npz),
+            "safetensors" => Some(Format::Safetensors),
+            _ => None,
+        }
+    }
+
+    /// From the first bytes of a file.
+    fn of_bytes(head: &[u8]) -> Option<Format> {
+        if head.starts_with(npy::MAGIC) {
+            Some(Format::Npy)
+        } else if head.starts_with(b"PK") {
+            Some(Format::Npz)
+        } else if head.get(8) == Some(&b'{') {
+            Some(Format::Safetensors)
+        } else {
+            None
+        }
+    }
+}
+
+/// The value of a feed as given on a command line: a literal, a file, or
+/// `archive:member`.
+pub fn feed(name: &str, dtype: DType, text: &str) -> Result<TensorBuf> {
+    if literal::looks_like(text) {
+        return literal::parse(name, dtype, text);
+    }
+    let (path, member) = split_member(text);
+    tensor_file(&path, member, name, Some(dtype))
+}
+
+/// `data.npz:images` is member `images` of `data.npz`, unless a file of the
+/// whole name exists.
+fn split_member(text: &str) -> (PathBuf, Option<&str>) {
+    if let Some((file, member)) = text.rsplit_once(':')
+        && matches!(Format::of_path(Path::new(file)), Some(Format::Npz | Format::Safetensors))
+        && !Path::new(text).exists()
+    {
+        return (file.into(), Some(member));
+    }
+    (text.into(), None)
+}
+
+/// A tensor from a file. Of an archive it is `member`, or the one called `name`,
+/// or the only one.
+pub fn tensor_file(
+    path: &Path,
+    member: Option<&str>,
+    name: &str,
+    want: Option<DType>,
+) -> Result<TensorBuf> {
+    let mut file = File::open(path).map_err(|e| cannot_read(path, &e))?;
+    let format = match Format::of_path(path) {
+        Some(f) => f,
+        None => sniff(path)?,
+    };
+    let about = |f: Fault| f.about(path, format);
+    match format {
+        Format::Npy => npy::read(&mut file, want).map_err(about),
+        Format::Npz => {
+            let archive = npz::Archive::open(file).map_err(about)?;
+            let at = choose(path, member, name, &archive.names())?;
+            archive.read(at, want).map_err(about)
+        }
+        Format::Safetensors => {
+            let mut archive = safetensors::Archive::open(file).map_err(about)?;
+            let names: Vec<&str> = archive.tensors.iter().map(|t| t.name.as_str()).collect();
+            let at = choose(path, member, name, &names)?;
+            archive.read(at).map_err(about)
+        }
+    }
+}
+
+fn sniff(path: &Path) -> Result<Format> {
+    let mut head = Vec::new();
+    let file = File::open(path).map_err(|e| cannot_read(path, &e))?;
+    file.take(16).read_to_end(&mut head).map_err(|e| cannot_read(path, &e))?;
+    Format::of_bytes(&head).ok_or_else(|| {
+        Error::data("E0514", format!("`{}` is not a kind of data file we know", path.display()))
+            .help("use .npy, .npz or .safetensors, or write small values on the command line")
+    })
+}
+
+/// Which member of an archive is meant.
+fn choose(path: &Path, member: Option<&str>, name: &str, names: &[&str]) -> Result<usize> {
+    let wanted = member.unwrap_or(name);
+    if let Some(at) = names.iter().position(|n| *n == wanted) {
+        return Ok(at);
+    }
+    if member.is_none() && names.len() == 1 {
+        return Ok(0);
+    }
+    let e = Error::data("E0515", format!("`{}` has no array `{wanted}`", path.display()));
+    let e = if names.len() <= 20 {
+        e.note(format!("it has {}", list(names.iter().copied())))
+    } else {
+        e.note(format!("it has {} arrays", names.len()))
+    };
+    Err(match closest(wanted, names.iter().copied()) {
+        Some(near) => e.help(format!("did you mean `{}:{near}`?", path.display())),
+        None => e.help(format!("name one as `{}:ARRAY`", path.display())),
+    })
+}
+
+/// Writes tensors to one file, whose name says how.
+pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> {
+    let format = Format::of_path(path).ok_or_else(|| {
+        Error::usage("E0514", format!("`{}` does not say how to write it", path.display()))
+            .help("end the name in .npy, .npz or .safetensors")
+    })?;
+    if format == Format::Npy && tensors.len() != 1 {
+        return Err(Error::usage(
+            "E0914",
+            format!("`{}` can hold one result, not {}", path.display(), tensors.len()),
+        )
+        .help("write several results to a .npz or .safetensors file"));
+    }
+    atomically(path, |out| match format {
+        Format::Npy => npy::write(out, tensors[0].1),
+        Format::Npz => npz::write(out, tensors),
+        Format::Safetensors => safetensors::write(out, tensors, &[]),
+    })
+}
+
+/// Runs `write` on a temporary file, flushes it to disk and renames it to `path`.
+pub fn atomically(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
+) -> Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = path.with_file_name(name);
+    let result = (|| {
+        let mut out = std::io::BufWriter::with_capacity(1 << 16, File::create(&temporary)?);
+        write(&mut out)?;
+        out.flush()?;
+        out.get_ref().sync_all()?;
+        std::fs::rename(&temporary, path)
+    })();
+    result.map_err(|e| {
+        // Best effort: the error that matters is the first one.
+        let _ = std::fs::remove_file(&temporary);
+        cannot_write(path, &e)
+    })
+}
+
+/// Swaps bytes of each element when the file's order is not this machine's.
+pub(crate) fn fix_order(data: &mut [u8], size: usize, little: bool) {
+    if size > 1 && little != cfg!(target_endian = "little") {
+        data.chunks_exact_mut(size).for_each(<[u8]>::reverse);
+    }
+}
+
+/// Any byte but zero is true; kernels want exactly 0 or 1.
+pub(crate) fn normalise_bools(dtype: DType, data: &mut [u8]) {
+    if dtype == DType::Bool {
+        data.iter_mut().for_each(|b| *b = u8::from(*b != 0));
+    }
+}

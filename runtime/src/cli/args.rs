@@ -1,0 +1,183 @@
+//! The command line, taken apart.
+
+use crate::error::{Error, Result, closest};
+use std::time::Duration;
+
+#[derive(Debug, Default, PartialEq)]
+pub struct Args {
+    pub help: bool,
+    pub version: bool,
+    pub signature: bool,
+    pub quiet: bool,
+    pub json: bool,
+    pub threads: Option<usize>,
+    /// Words that are not options: the verb and what follows it.
+    pub words: Vec<String>,
+    pub feeds: Vec<(String, String)>,
+    pub outs: Vec<(String, String)>,
+    pub state: Option<String>,
+    pub batch: Option<usize>,
+    pub epochs: Option<usize>,
+    pub steps: Option<usize>,
+    pub shuffle: Option<u64>,
+    pub time: Option<Duration>,
+}
+
+/// Every option: name, what it takes, what it does.
+pub const OPTIONS: &[(&str, &str, &str)] = &[
+    ("--feed", "NAME=VALUE", "an input: a .npy, .npz or .safetensors file, or a literal"),
+    ("--out", "NAME=FILE", "write a result to a file instead of printing it"),
+    ("--state", "FILE", "variables: read if the file exists, written if the entry changes them"),
+    ("--batch", "N", "cut the feeds into batches of N"),
+    ("--epochs", "N", "go through the feeds N times"),
+    ("--steps", "N", "stop after N batches"),
+    ("--shuffle", "SEED", "a new order of examples every epoch"),
+    ("--time", "DURATION", "how long `bench` runs, such as 500ms or 2s"),
+    ("--threads", "N", "threads to use (also TFC_THREADS); results are the same for any number"),
+    ("--message-format", "human|json", "how errors and results are written"),
+    ("--quiet", "", "print nothing but errors"),
+    ("--signature", "", "inputs, outputs and variables, with lines ready to paste"),
+    ("--version", "", "name and version"),
+    ("--help", "", "this text"),
+];
+
+pub fn parse(args: &[String]) -> Result<Args> {
+    let mut out = Args::default();
+    let mut rest = args.iter();
+    let mut only_words = false;
+    while let Some(arg) = rest.next() {
+        if only_words || !arg.starts_with('-') || arg == "-" {
+            out.words.push(arg.clone());
+            continue;
+        }
+        if arg == "--" {
+            only_words = true;
+            continue;
+        }
+        let (name, mut inline) = match arg.split_once('=') {
+            Some((n, v)) if n.starts_with("--") => (n, Some(v.to_owned())),
+            _ => (arg.as_str(), None),
+        };
+        let name = match name {
+            "-h" => "--help",
+            "-V" => "--version",
+            "-q" => "--quiet",
+            n => n,
+        };
+        let mut value = || {
+            inline.take().or_else(|| rest.next().cloned()).ok_or_else(|| {
+                let takes = OPTIONS.iter().find(|o| o.0 == name).map_or("a value", |o| o.1);
+                Error::usage("E0913", format!("`{name}` needs {takes} after it"))
+            })
+        };
+        match name {
+            "--help" => out.help = true,
+            "--version" => out.version = true,
+            "--signature" => out.signature = true,
+            "--quiet" => out.quiet = true,
+            "--feed" => out.feeds.push(pair(name, value()?)?),
+            "--out" => out.outs.push(pair(name, value()?)?),
+            "--state" => out.state = Some(value()?),
+            "--batch" => out.batch = Some(positive(name, &value()?)?),
+            "--epochs" => out.epochs = Some(positive(name, &value()?)?),
+            "--steps" => out.steps = Some(positive(name, &value()?)?),
+            "--threads" => out.threads = Some(positive(name, &value()?)?),
+            "--shuffle" => {
+                let v = value()?;
+                out.shuffle = Some(v.parse().map_err(|_| bad(name, &v, "a seed, such as 1"))?);
+            }
+            "--time" => {
+                let v = value()?;
+                let d = duration(&v).ok_or_else(|| bad(name, &v, "a duration, such as 500ms"))?;
+                out.time = Some(d);
+            }
+            "--message-format" => match value()?.as_str() {
+                "json" => out.json = true,
+                "human" => out.json = false,
+                v => return Err(bad(name, v, "human or json")),
+            },
+            _ => return Err(unknown(arg)),
+        }
+        if inline.is_some() {
+            return Err(Error::usage("E0914", format!("`{name}` takes no value")));
+        }
+    }
+    Ok(out)
+}
+
+fn unknown(arg: &str) -> Error {
+    let name = arg.split('=').next().unwrap_or(arg);
+    let e = Error::usage("E0912", format!("there is no option `{name}`"));
+    match closest(name, OPTIONS.iter().map(|o| o.0)) {
+        Some(near) => e.help(format!("did you mean `{near}`?")),
+        None => e.help("`--help` lists the options"),
+    }
+}
+
+fn bad(name: &str, value: &str, wanted: &str) -> Error {
+    Error::usage("E0914", format!("`{value}` is not a value for `{name}`: it must be {wanted}"))
+}
+
+fn positive(name: &str, value: &str) -> Result<usize> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| *n > 0)
+        .ok_or_else(|| bad(name, value, "a number greater than zero"))
+}
+
+fn pair(name: &str, value: String) -> Result<(String, String)> {
+    match value.split_once('=') {
+        Some((n, v)) if !n.is_empty() && !v.is_empty() => Ok((n.to_owned(), v.to_owned())),
+        _ => Err(bad(name, &value, "NAME=VALUE")),
+    }
+}
+
+/// `2s`, `500ms`, `1.5s`, or seconds.
+fn duration(text: &str) -> Option<Duration> {
+    let (number, unit) = match text {
+        t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
+        t if t.ends_with("us") => (&t[..t.len() - 2], 1e-6),
+        t if t.ends_with('s') => (&t[..t.len() - 1], 1.0),
+        t => (t, 1.0),
+    };
+    let seconds: f64 = number.trim().parse().ok()?;
+    Duration::try_from_secs_f64(seconds * unit).ok().filter(|d| !d.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        text.split_whitespace().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn takes_a_line_apart() {
+        let a = parse(&words(
+            "train --feed x=a.npy --feed=y=[1] --batch 64 --epochs=3 --shuffle 7 -q --time 1.5ms",
+        ))
+        .unwrap();
+        assert_eq!(a.words, ["train"]);
+        assert_eq!(a.feeds, [("x".into(), "a.npy".into()), ("y".into(), "[1]".into())]);
+        assert_eq!((a.batch, a.epochs, a.shuffle, a.quiet), (Some(64), Some(3), Some(7), true));
+        assert_eq!(a.time, Some(Duration::from_micros(1500)));
+    }
+
+    #[test]
+    fn explains_what_is_wrong() {
+        let e = |t: &str| parse(&words(t)).unwrap_err().to_string();
+        assert_eq!(
+            e("--bach 3"),
+            "error[E0912]: there is no option `--bach`\n  = help: did you mean `--batch`?"
+        );
+        assert!(e("--batch 0").contains("a number greater than zero"));
+        assert!(e("--batch").contains("`--batch` needs N after it"));
+        assert!(e("--feed x").contains("NAME=VALUE"));
+        assert!(e("--quiet=3").contains("takes no value"));
+        assert!(e("--time -1s").contains("duration"));
+        assert!(e("--time 1e999").contains("duration"));
+        assert!(e("--message-format xml").contains("human or json"));
+    }
+}

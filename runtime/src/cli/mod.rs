@@ -1,0 +1,307 @@
+//! The command line of a compiled program; `tfc run` behaves the same through it.
+//!
+//! | command | does |
+//! |---|---|
+//! | `ENTRY --feed ..` | one call; results printed or written |
+//! | `ENTRY --feed .. --batch N [--epochs N]` | a call per batch; scalars averaged, rows joined |
+//! | `bench ENTRY --feed ..` | calls again and again, and prints how long they took |
+//! | `--signature`, `--help`, `--version` | about the program |
+//!
+//! Errors go to standard error with their code; the exit code is 1 for the
+//! user's data, 2 for the command line, 3 for files, 101 for a bug.
+
+pub mod args;
+mod batches;
+mod bench;
+mod progress;
+mod signature;
+pub mod statefile;
+
+use crate::error::{Error, Result, closest, list};
+use crate::io;
+use crate::model::{Model, Options};
+use crate::pool::Pool;
+use crate::show;
+use crate::tensor::{FeedView, TensorBuf};
+use args::Args;
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use tfc_abi::DType;
+use tfc_abi::plan::{Entry, Plan};
+
+/// Where a program writes.
+pub struct Console<'a> {
+    pub out: &'a mut dyn Write,
+    pub err: &'a mut dyn Write,
+    /// Standard error is a terminal: a progress bar may be drawn.
+    pub terminal: bool,
+}
+
+/// What a program is, before it is loaded.
+pub trait Program {
+    fn plan(&self) -> Result<Plan>;
+    fn load(&self, options: Options) -> Result<Model>;
+}
+
+/// Runs a command line (without the program's own name) and returns the exit
+/// code.
+pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut Console<'_>) -> i32 {
+    // Known even when the line does not parse: the error must come out right.
+    let json = words.windows(2).any(|w| w[0] == "--message-format" && w[1] == "json")
+        || words.iter().any(|w| w == "--message-format=json");
+    let result = args::parse(words).and_then(|args| command(program, name, &args, console));
+    // A closed standard output is no reason to fail.
+    let _ = console.out.flush();
+    match result {
+        Ok(()) => 0,
+        Err(e) => {
+            let text = if json { e.to_json() } else { e.to_string() };
+            let _ = writeln!(console.err, "{text}");
+            let _ = console.err.flush();
+            e.exit_code()
+        }
+    }
+}
+
+fn command(
+    program: &dyn Program,
+    name: &str,
+    args: &Args,
+    console: &mut Console<'_>,
+) -> Result<()> {
+    let plan = program.plan()?;
+    if args.help
+        || (args.words.is_empty() && args.feeds.is_empty() && !args.signature) && !args.version
+    {
+        let _ = write!(console.out, "{}", signature::help(&plan, name));
+        return Ok(());
+    }
+    if args.version {
+        let _ = writeln!(console.out, "{} (tfc {})", plan.name, env!("CARGO_PKG_VERSION"));
+        return Ok(());
+    }
+    if args.signature {
+        let text = if args.json { signature::json(&plan) } else { signature::text(&plan, name) };
+        let _ = write!(console.out, "{text}");
+        return Ok(());
+    }
+    let is_entry = |word: &str| user_entries(&plan).any(|(_, e)| e.name == word);
+    let mut words = args.words.iter();
+    let mut bench = false;
+    let mut verb = words.next();
+    if let Some(v) = verb
+        && v == "bench"
+        && !is_entry(v)
+    {
+        bench = true;
+        verb = words.next();
+    }
+    let entry = match verb {
+        Some(v) => find_entry(&plan, v)?,
+        None => only_entry(&plan)?,
+    };
+    if let Some(extra) = words.next() {
+        let e = Error::usage("E0914", format!("`{extra}` is one word too many"));
+        return Err(e.help("give inputs as `--feed NAME=VALUE`"));
+    }
+    let session = Session { plan: &plan, entry, args };
+    session.check_names()?;
+    let feeds = session.feeds()?;
+    let model = session.load(program, console)?;
+    if bench {
+        bench::run(&model, &session, &feeds, console)
+    } else {
+        session.run(&model, &feeds, console)
+    }
+}
+
+/// Entries but for the initialiser, with their indices.
+pub(crate) fn user_entries(plan: &Plan) -> impl Iterator<Item = (usize, &Entry)> {
+    let init = plan.init.map(|i| i as usize);
+    plan.entries.iter().enumerate().filter(move |(i, _)| Some(*i) != init)
+}
+
+fn find_entry(plan: &Plan, name: &str) -> Result<usize> {
+    if let Some((i, _)) = user_entries(plan).find(|(_, e)| e.name == name) {
+        return Ok(i);
+    }
+    let names: Vec<&str> = user_entries(plan).map(|(_, e)| e.name.as_str()).collect();
+    let e = Error::usage("E0911", format!("there is no entry `{name}`")).note(format!(
+        "`{}` has {}",
+        plan.name,
+        list(names.iter().copied())
+    ));
+    Err(match closest(name, names.into_iter().chain(["bench"])) {
+        Some(near) => e.help(format!("did you mean `{near}`?")),
+        None => e,
+    })
+}
+
+fn only_entry(plan: &Plan) -> Result<usize> {
+    let entries: Vec<_> = user_entries(plan).collect();
+    if let [(i, _)] = entries[..] {
+        return Ok(i);
+    }
+    Err(Error::usage("E0911", "which entry should be run?")
+        .help(format!("name one of {}", list(entries.iter().map(|(_, e)| e.name.as_str())))))
+}
+
+/// One command about one entry.
+struct Session<'a> {
+    plan: &'a Plan,
+    entry: usize,
+    args: &'a Args,
+}
+
+impl Session<'_> {
+    fn entry(&self) -> &Entry {
+        &self.plan.entries[self.entry]
+    }
+
+    /// Names of feeds and results exist, each once, none missing.
+    fn check_names(&self) -> Result<()> {
+        let e = self.entry();
+        let params: Vec<&str> = e.params.iter().map(|p| p.name.as_str()).collect();
+        let results: Vec<&str> = e.results.iter().map(|p| p.name.as_str()).collect();
+        let given: Vec<&str> = self.args.feeds.iter().map(|(n, _)| n.as_str()).collect();
+        known("E0502", "feed", e, &params, &given)?;
+        let outs: Vec<&str> = self.args.outs.iter().map(|(n, _)| n.as_str()).collect();
+        known("E0521", "result", e, &results, &outs)?;
+        let missing: Vec<&str> = params.iter().copied().filter(|p| !given.contains(p)).collect();
+        if let Some(first) = missing.first() {
+            let mut error = Error::data(
+                "E0501",
+                format!("entry `{}` is missing feed {}", e.name, list(missing.iter().copied())),
+            );
+            for p in e.params.iter().filter(|p| missing.contains(&p.name.as_str())) {
+                error = error.note(format!("`{}` is {}", p.name, p.text));
+            }
+            return Err(error.help(format!("add `--feed {first}={first}.npy`")));
+        }
+        Ok(())
+    }
+
+    /// The feeds, in the order of the entry's params.
+    fn feeds(&self) -> Result<Vec<TensorBuf>> {
+        self.entry()
+            .params
+            .iter()
+            .map(|p| {
+                let text = self.args.feeds.iter().find(|(n, _)| *n == p.name);
+                let text = text.map(|(_, t)| t.as_str()).unwrap_or_default();
+                io::feed(&p.name, p.dtype, text)
+            })
+            .collect()
+    }
+
+    /// Loads the program, with variables from `--state` where there is one.
+    fn load(&self, program: &dyn Program, console: &mut Console<'_>) -> Result<Model> {
+        let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
+        let state = self.args.state.as_deref().map(Path::new).filter(|p| p.exists());
+        let skip_init = state.is_some();
+        let model = program.load(Options { pool, skip_init, keep: None })?;
+        if let Some(path) = state {
+            let unused = statefile::load(&model, path)?;
+            if !unused.is_empty() && !self.args.quiet {
+                let _ = writeln!(
+                    console.err,
+                    "warning: `{}` also holds {}, which `{}` does not have",
+                    path.display(),
+                    list(unused.iter().map(String::as_str)),
+                    self.plan.name
+                );
+            }
+        }
+        Ok(model)
+    }
+
+    fn run(&self, model: &Model, feeds: &[TensorBuf], console: &mut Console<'_>) -> Result<()> {
+        let a = self.args;
+        let in_batches = a.batch.is_some() || a.epochs.is_some() || a.steps.is_some();
+        let results = if in_batches || a.shuffle.is_some() {
+            batches::run(model, self, feeds, console)?
+        } else {
+            let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
+            model.call(self.entry, &views)?
+        };
+        // State first: it is what cannot be computed again.
+        if let Some(path) = &a.state
+            && !self.entry().writes.is_empty()
+        {
+            statefile::save(model, Path::new(path))?;
+        }
+        self.write_results(&results)?;
+        if a.outs.is_empty() && !a.quiet && !in_batches {
+            self.print_results(&results, console);
+        }
+        Ok(())
+    }
+
+    /// Results that `--out` asks for; several may share one archive.
+    fn write_results(&self, results: &[TensorBuf]) -> Result<()> {
+        let mut files: BTreeMap<&str, Vec<(&str, &TensorBuf)>> = BTreeMap::new();
+        for (name, file) in &self.args.outs {
+            let at = self.entry().results.iter().position(|p| p.name == *name);
+            if let Some(t) = at.and_then(|i| results.get(i)) {
+                files.entry(file).or_default().push((name, t));
+            }
+        }
+        files.iter().try_for_each(|(file, tensors)| io::write_tensors(Path::new(file), tensors))
+    }
+
+    fn print_results(&self, results: &[TensorBuf], console: &mut Console<'_>) {
+        for (port, t) in self.entry().results.iter().zip(results) {
+            let line = if self.args.json {
+                result_json(&port.name, t)
+            } else {
+                format!("{}: {}", port.name, show::tensor(t.dtype, &t.shape, t.bytes()))
+            };
+            let _ = writeln!(console.out, "{line}");
+        }
+    }
+}
+
+/// Every name given is one of `names`, and none is given twice.
+fn known(
+    code: &'static str,
+    what: &str,
+    entry: &Entry,
+    names: &[&str],
+    given: &[&str],
+) -> Result<()> {
+    for (i, g) in given.iter().enumerate() {
+        if !names.contains(g) {
+            let e = Error::data(code, format!("entry `{}` has no {what} `{g}`", entry.name))
+                .note(format!("its {what}s are {}", list(names.iter().copied())));
+            return Err(match closest(g, names.iter().copied()) {
+                Some(near) => e.help(format!("did you mean `{near}`?")),
+                None => e,
+            });
+        }
+        if given[..i].contains(g) {
+            return Err(Error::usage("E0520", format!("{what} `{g}` is given twice")));
+        }
+    }
+    Ok(())
+}
+
+/// A result as one line of JSON; what JSON has no number for is a string.
+fn result_json(name: &str, t: &TensorBuf) -> String {
+    let values: Vec<String> = (0..t.len())
+        .map(|i| {
+            let text = show::element(t.dtype, t.bytes(), i);
+            let number = t.dtype != DType::Bool && t.get_f64(i).is_some_and(|v| !v.is_finite());
+            if number { io::json::quote(&text) } else { text }
+        })
+        .collect();
+    let shape: Vec<String> = t.shape.iter().map(|d| d.to_string()).collect();
+    format!(
+        "{{\"result\":{},\"dtype\":\"{}\",\"shape\":[{}],\"data\":[{}]}}",
+        io::json::quote(name),
+        t.dtype,
+        shape.join(","),
+        values.join(",")
+    )
+}
