@@ -1,0 +1,81 @@
+//! The corpus without a compiler: every case of `ops` parses, is well-formed,
+//! and means the same by the interpreter before and after the
+//! passes.
+
+use tfc_ir::interp::{self, State};
+use tfc_ir::op::Stage;
+use tfc_ir::{Graph, Tensor, text, verify};
+use tfc_passes::pipeline::{PASSES, run_passes};
+use tfc_testdata::{compare, corpus, feeds};
+
+fn load(case: &corpus::Case) -> Result<Graph, String> {
+    let (graph, diags, _) = text::load_str(&case.name, &case.text);
+    graph.ok_or_else(|| {
+        let found: Vec<String> = diags
+            .iter()
+            .map(|d| {
+                let at = d.labels.first().map_or(0, |l| l.span.lo as usize);
+                let line = case.text[..at.min(case.text.len())].lines().count();
+                format!("line {line}: {} {}", d.code, d.message)
+            })
+            .collect();
+        found.join("; ")
+    })
+}
+
+fn check(case: &corpus::Case) -> Result<(), String> {
+    let graph = load(case)?;
+    let sound = |graph: &Graph, stage, when: &str| {
+        let found = verify::verify(graph, stage);
+        let text: Vec<&str> = found.iter().map(|d| d.message.as_str()).collect();
+        if found.is_empty() { Ok(()) } else { Err(format!("{when}: {}", text.join("; "))) }
+    };
+    sound(&graph, Stage::Source, "as loaded")?;
+    let passed = |names: &[&str]| {
+        run_passes(&graph, names).map_err(|diags| {
+            let text: Vec<&str> = diags.iter().map(|d| d.message.as_str()).collect();
+            text.join("; ")
+        })
+    };
+    let plain = passed(&["differentiate"])?;
+    sound(&plain, Stage::Core, "after differentiate")?;
+    let names: Vec<&str> = PASSES.iter().map(|p| p.name).collect();
+    let optimised = passed(&names)?;
+    sound(&optimised, Stage::Core, "after all passes")?;
+    let directive = case.directive();
+    for func in &plain.entries {
+        for dims in directive.assignments(&feeds::dims(func)) {
+            let feeds: Vec<Tensor> =
+                feeds::feeds(func, &directive, &dims).into_iter().map(|(_, t)| t).collect();
+            let run = |graph: &Graph| {
+                let mut state = State::new(graph).map_err(|e| e.to_string())?;
+                interp::run(graph, &func.name, &feeds, &mut state)
+                    .map_err(|e| format!("{} with {dims:?}: {e}", func.name))
+            };
+            let (want, got) = (run(&plain)?, run(&optimised)?);
+            for (i, (want, got)) in want.iter().zip(&got).enumerate() {
+                let tol = directive.tol.unwrap_or(compare::default_tolerance(want.dtype()));
+                if let Some(how) = compare::difference(want, got, tol) {
+                    return Err(format!("{} with {dims:?}, result {i}: {how}", func.name));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn cases_of_ops_mean_the_same_before_and_after_passes() {
+    let mut failures = vec![];
+    let cases = corpus::cases("ops");
+    assert!(cases.len() > 50);
+    for case in &cases {
+        if case.directive().verb != "run" {
+            continue;
+        }
+        if let Err(why) = check(case) {
+            failures.push(format!("{}: {why}", case.name));
+        }
+    }
+    assert!(failures.is_empty(), "{} cases fail:\n{}", failures.len(), failures.join("\n"));
+}
