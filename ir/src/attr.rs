@@ -47,7 +47,19 @@ pub enum AttrKind {
     Str,
     DType,
     Shape,
+    /// As [`AttrKind::Shape`], but entries may be negative: indices and amounts
+    /// rather than sizes.
+    Offsets,
     Tensor,
+}
+
+impl AttrKind {
+    pub fn holds(self, value: &Attr) -> bool {
+        match self {
+            AttrKind::Offsets => value.kind() == AttrKind::Shape,
+            kind => value.kind() == kind,
+        }
+    }
 }
 
 /// A sorted list of named attributes. Names are those of the op's schema.

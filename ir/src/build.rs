@@ -59,7 +59,7 @@ pub fn infer(
     }
     for spec in def.attrs {
         match attrs.get(spec.name) {
-            Some(a) if a.kind() == spec.kind => {}
+            Some(a) if spec.kind.holds(a) => {}
             Some(_) => {
                 return Err(InferError::new(
                     "E0205",

@@ -109,6 +109,7 @@ fn describe(kind: AttrKind) -> &'static str {
         AttrKind::Str => "a string",
         AttrKind::DType => "an element type",
         AttrKind::Shape => "a list of sizes",
+        AttrKind::Offsets => "a list of sizes, which may be negative",
         AttrKind::Tensor => "a tensor",
     }
 }

@@ -19,13 +19,13 @@ pub const DEF: OpDef = OpDef {
     attrs: &[
         AttrSpec {
             name: "low",
-            kind: AttrKind::Shape,
+            kind: AttrKind::Offsets,
             default: None,
             doc: "for each axis, how many elements to add before it; may use run-time dims",
         },
         AttrSpec {
             name: "high",
-            kind: AttrKind::Shape,
+            kind: AttrKind::Offsets,
             default: None,
             doc: "for each axis, how many elements to add after it; may use run-time dims",
         },

@@ -16,13 +16,13 @@ pub const DEF: OpDef = OpDef {
     attrs: &[
         AttrSpec {
             name: "starts",
-            kind: AttrKind::Shape,
+            kind: AttrKind::Offsets,
             default: None,
             doc: "for each axis, the first index; may use run-time dims",
         },
         AttrSpec {
             name: "ends",
-            kind: AttrKind::Shape,
+            kind: AttrKind::Offsets,
             default: None,
             doc: "for each axis, the index after the last; may use run-time dims",
         },
@@ -63,12 +63,17 @@ pub const DEF: OpDef = OpDef {
                     (_, true) => ("ends", "ends behind the last element"),
                     _ => ("ends", "ends before it starts"),
                 };
-                return Err(InferError::new(
+                let err = InferError::new(
                     "E0234",
                     format!("slice {start}..{end} does not fit axis {axis} of size {size}"),
                 )
                 .at(Place::Attr(place), why)
-                .at(Place::Operand(0), format!("this is {x}")));
+                .at(Place::Operand(0), format!("this is {x}"));
+                return Err(if start.is_always_negative() || end.is_always_negative() {
+                    err.help("to count from the end, use brackets: `x[-2:]`")
+                } else {
+                    err
+                });
             }
             shape.push(len.ceil_div(stride));
         }

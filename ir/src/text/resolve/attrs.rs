@@ -54,6 +54,9 @@ impl Resolver<'_> {
         if spec.kind == AttrKind::Shape {
             return self.shape_attr(expr, x).map(Attr::Shape);
         }
+        if spec.kind == AttrKind::Offsets {
+            return self.offsets_attr(expr).map(Attr::Shape);
+        }
         let val = self.expr(expr, None);
         self.coerce(def, spec, &val, expr.span, x)
     }
@@ -112,6 +115,7 @@ impl Resolver<'_> {
                 AttrKind::Str => "a string",
                 AttrKind::DType => "an element type such as `f32`",
                 AttrKind::Shape => "a shape such as `[B, 10]`",
+                AttrKind::Offsets => "a list such as `[0, B - 1]`",
                 AttrKind::Tensor => "a literal",
             };
             let mut diag =
@@ -202,6 +206,20 @@ impl Resolver<'_> {
             }
         }
         Some(dims)
+    }
+
+    /// As a shape, but of indices or amounts.
+    fn offsets_attr(&mut self, expr: &Expr) -> Option<Vec<Dim>> {
+        let ExprKind::List(items) = &expr.kind else {
+            return match self.expr(expr, None) {
+                Val::Int(v) => Some(vec![Dim::constant(i64::try_from(v).ok()?)]),
+                Val::Dim(d) => Some(vec![d]),
+                Val::Shape(dims) => Some(dims.to_vec()),
+                Val::Poison => None,
+                _ => self.bad_shape(expr.span),
+            };
+        };
+        items.iter().map(|item| self.dim(item)).collect()
     }
 
     fn bad_shape(&mut self, span: Span) -> Option<Vec<Dim>> {
