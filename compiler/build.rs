@@ -54,7 +54,7 @@ fn build(root: &Path, out: &Path, target: &str) -> PathBuf {
     if env::var("PROFILE").as_deref() == Ok("debug") {
         cargo.args(["--config", "profile.runtime.lto='off'"]);
         cargo.args(["--config", "profile.runtime.codegen-units=16"]);
-        cargo.args(["--config", "profile.runtime.opt-level=2"]);
+        cargo.args(["--config", "profile.runtime.opt-level=1"]);
         cargo.args(["--config", "profile.runtime.incremental=true"]);
     }
     // The archive must not depend on who builds the compiler, nor how: no

@@ -49,10 +49,33 @@ impl Error {
 /// Exit status for a code, by its family.
 pub fn exit_of(code: &str) -> Exit {
     match code.get(1..3) {
+        _ if code == "E0899" => Exit::Bug,
         Some("07") => Exit::Peer,
         Some("08") => Exit::Io,
         Some("09") => Exit::Usage,
         _ => Exit::Graph,
+    }
+}
+
+impl Error {
+    /// A state no input should reach: a bug in tfc, reported as one.
+    pub(crate) fn bug(message: impl Into<String>) -> Error {
+        Diag::error("E0899", message)
+            .note("this is a bug in tfc, not in your graph or your data")
+            .into()
+    }
+}
+
+/// Failures of a call have no place in a source file: they are about feeds,
+/// files and state.
+impl From<tfc_runtime::Error> for Error {
+    fn from(error: tfc_runtime::Error) -> Error {
+        let mut diag = Diag::error(error.code(), error.message());
+        diag.notes = error.notes().to_vec();
+        if let Some(help) = error.help_text() {
+            diag = diag.help(help);
+        }
+        diag.into()
     }
 }
 

@@ -1,14 +1,58 @@
 //! tfc: compiles dataflow graphs into native code.
 //!
+//! A graph is text ([`parse`], [`load()`]) or is built in Rust ([`GraphBuilder`]).
+//! [`compile`] makes it a [`Module`] of machine code in memory, whose entries are
+//! called with `ndarray` arrays from any thread. The `tfc` command makes
+//! executables and libraries of the same graphs.
+//!
+//! ```
+//! use ndarray::array;
+//!
+//! let graph = tfc::parse(
+//!     "graph demo\n\
+//!      dim B\n\
+//!      entry norm(x: f32[B, 2]) -> (y: f32[B]) { return sqrt(sum(x * x, axes: [1])) }",
+//! )?;
+//! let module = tfc::compile(&graph)?;
+//! let out = module.call("norm", (&array![[3.0f32, 4.0], [6.0, 8.0]],))?;
+//! assert_eq!(out.array::<f32>("y")?, array![5.0, 10.0].into_dyn());
+//!
+//! // What does not fit is an error in the caller's words.
+//! let err = module.call("norm", (&array![[1.0f32]],)).unwrap_err();
+//! assert!(err.to_string().contains("x"), "{err}");
+//! # Ok::<(), tfc::Error>(())
+//! ```
+//!
 //! Code map
-//! - [`cli`]: the `tfc` command;
-//! - [`link`]: object + runtime -> executable or library;
-//! - [`error`], [`report`]: failures and how they are written.
+//! - [`builder`]: graphs made in Rust; [`mod@load`]: graphs from text;
+//! - [`driver`]: passes and lowering, timed; [`module`]: compiled code in memory;
+//! - [`value`]: arrays in, arrays out;
+//! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
+//!   runtime -> executable or library;
+//! - [`error`], [`report`]: failures and how they are written;
+//! - [`cli`]: the `tfc` command.
+//!
+//! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
 
+pub mod builder;
 pub mod cli;
+pub mod driver;
+pub mod dump;
+pub mod emit;
 pub mod error;
+pub mod header;
 pub mod link;
+pub mod load;
+pub mod module;
+mod names;
 pub mod report;
+pub mod value;
 
+pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, Size, Update};
+pub use driver::{Math, Options};
 pub use error::{Error, Exit, Result};
+pub use load::{load, parse};
+pub use module::{Entry, Module, compile};
+pub(crate) use names::{names, nearest};
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
+pub use value::{Element, Feed, Outputs, Value};

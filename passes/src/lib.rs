@@ -13,7 +13,9 @@ pub mod expand;
 pub mod fold;
 mod lower;
 pub mod pipeline;
+mod restrict;
 mod util;
 
 pub use lower::lower;
 pub use pipeline::{Options, compile, run_passes};
+pub use restrict::restrict;

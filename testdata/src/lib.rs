@@ -20,3 +20,4 @@ pub mod compare;
 pub mod corpus;
 pub mod directive;
 pub mod feeds;
+pub mod ways;

@@ -1,6 +1,7 @@
 //! The command line, declared.
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -43,10 +44,235 @@ pub enum Color {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Compile a graph to an executable, a library or any stage on the way
+    Compile(Compile),
+    /// Compile in memory and run, exactly as the executable would
+    Run(Run),
+    /// Check a graph without compiling it
+    Check(Check),
+    /// Format graph files in place
+    Fmt(Fmt),
+    /// Run passes and print the graph after each
+    Opt(Opt),
+    /// Show entries, dims, variables, cost per node and the memory plan
+    Inspect(Inspect),
+    /// Explain an error code
+    Explain(Explain),
+    /// Measure an entry on generated data
+    Bench(Bench),
     /// List the ops, or describe one
     Ops(Ops),
     /// Print a completion script for a shell
     Completions(Completions),
+}
+
+/// Options every command that compiles takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Codegen {
+    /// Keep every float operation exactly as written: no reordering, no reassociation
+    #[arg(long, conflicts_with = "fast_math")]
+    pub strict: bool,
+
+    /// Allow rewrites that change special values (NaN, infinities, signed zero)
+    #[arg(long)]
+    pub fast_math: bool,
+
+    /// Do not optimize: lower the graph as written
+    #[arg(long, conflicts_with = "fast_math")]
+    pub no_opt: bool,
+
+    /// Print what each step of the compiler took, to standard error
+    #[arg(long)]
+    pub timings: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  tfc compile mlp.graph -o mlp              an executable
+  tfc compile mlp.graph --emit lib,header   libmlp.a and mlp.h for C
+  tfc compile mlp.graph --emit clif         Cranelift's IR of every kernel, as mlp.clif")]
+pub struct Compile {
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// Where to write; with several outputs, the name they are derived from
+    #[arg(short, long, value_name = "PATH")]
+    pub output: Option<PathBuf>,
+
+    /// What to write, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "exe", value_name = "KIND")]
+    pub emit: Vec<EmitKind>,
+
+    /// C compiler driver to link with [default: cc, gcc or clang, whichever is found]
+    #[arg(long, value_name = "PATH")]
+    pub linker: Option<String>,
+
+    /// Keep symbol names in the output
+    #[arg(long)]
+    pub symbols: bool,
+
+    /// Compile only these entries
+    #[arg(long = "entry", value_name = "NAME")]
+    pub entries: Vec<String>,
+
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]
+pub enum EmitKind {
+    /// An executable
+    Exe,
+    /// A static library (lib<name>.a), with its header
+    Lib,
+    /// A shared library (lib<name>.so), with its header
+    Shared,
+    /// An object file (<name>.o), without the runtime
+    Obj,
+    /// The C header (<name>.h)
+    Header,
+    /// The optimized graph (<name>.opt.graph)
+    Graph,
+    /// The kernels, as loop nests (<name>.kernels)
+    Kernels,
+    /// The steps and the memory plan (<name>.plan)
+    Plan,
+    /// Cranelift's IR of each kernel (<name>.clif)
+    Clif,
+    /// Machine code, disassembled (<name>.s)
+    Asm,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  tfc run mlp.graph predict --feed x=x.npy --out class=class.npy
+  tfc run mlp.graph train --feed x=xs.npy --feed y=ys.npy --batch 64 --epochs 3
+  tfc run mlp.graph predict --feed x=x.npy --fetch h     the node named `h`, and only what it needs
+  tfc run mlp.graph --help                               what the program itself takes")]
+pub struct Run {
+    #[command(flatten)]
+    pub codegen: Codegen,
+
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// The entry and its options, as the executable takes them; besides,
+    /// `--fetch NAME` and `--feed NAME=VALUE` may name any node of the entry
+    #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub args: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct Check {
+    /// Graph files; `-` reads standard input
+    #[arg(value_name = "GRAPH", required = true)]
+    pub graphs: Vec<PathBuf>,
+
+    /// Fail on warnings, too
+    #[arg(long)]
+    pub deny_warnings: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Fmt {
+    /// Graph files; `-` formats standard input to standard output
+    #[arg(value_name = "GRAPH", required = true)]
+    pub graphs: Vec<PathBuf>,
+
+    /// Change nothing; fail if a file is not formatted
+    #[arg(long)]
+    pub check: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Opt {
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH", required_unless_present = "list")]
+    pub graph: Option<PathBuf>,
+
+    /// Passes to run in this order, separated by commas [default: all of them]
+    #[arg(long, value_delimiter = ',', value_name = "PASS")]
+    pub passes: Vec<String>,
+
+    /// Print only the last graph
+    #[arg(long)]
+    pub last: bool,
+
+    /// List the passes
+    #[arg(long)]
+    pub list: bool,
+
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+#[derive(Args, Debug)]
+pub struct Inspect {
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// Only this entry
+    #[arg(long, value_name = "NAME")]
+    pub entry: Option<String>,
+
+    /// Value of a run-time dim, to give numbers instead of formulas
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    pub dims: Vec<String>,
+
+    /// One line per node
+    #[arg(long)]
+    pub nodes: bool,
+
+    /// As one JSON object
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// The code, such as E0203; all of them are listed without one
+    #[arg(value_name = "CODE")]
+    pub code: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct Bench {
+    /// The graph file
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// Only this entry
+    #[arg(value_name = "ENTRY")]
+    pub entry: Option<String>,
+
+    /// Value of a run-time dim [default: 64, within its range]
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    pub dims: Vec<String>,
+
+    /// Number of timed calls per entry [default: as many as fit in --seconds]
+    #[arg(long, value_name = "N")]
+    pub calls: Option<usize>,
+
+    /// Time spent on each entry
+    #[arg(long, default_value_t = 1.0, value_name = "S")]
+    pub seconds: f64,
+
+    /// Worker threads [default: one per core]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// As one JSON object a line
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub codegen: Codegen,
 }
 
 #[derive(Args, Debug)]

@@ -4,15 +4,26 @@
 //! [`Error`]; only this file prints and decides exit codes.
 
 pub mod args;
+mod bench;
 mod bug;
+mod check;
+mod compile;
+mod inspect;
 mod ops;
+mod opt;
+mod run;
 
+pub(crate) use bug::remember;
+
+use crate::driver::{Math, Options};
 use crate::error::{Error, Exit};
 use crate::report;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use tfc_ir::diag::{Diag, SourceMap};
 
 /// Runs the command line and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
@@ -27,6 +38,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
             return code;
         }
     };
+    let _ = FORMAT.set(format(&cli));
     match dispatch(&cli) {
         Ok(Done { text, code }) => {
             let mut out = std::io::stdout().lock();
@@ -58,6 +70,13 @@ impl From<String> for Done {
 
 fn dispatch(cli: &Cli) -> Result<Done, Error> {
     match &cli.command {
+        Command::Compile(args) => compile::run(args),
+        Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(args),
+        Command::Opt(args) => opt::run(args),
+        Command::Fmt(_) | Command::Explain(_) => Err(Error::bug("this command is not wired yet")),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Bench(args) => bench::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
         Command::Completions(args) => {
             let mut out = vec![];
@@ -68,6 +87,13 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
 }
 
 fn report(cli: &Cli, error: &Error) {
+    print(&error.diags, &error.sources, format(cli));
+}
+
+/// How this invocation writes findings; set once, for warnings on the way.
+static FORMAT: OnceLock<report::Format> = OnceLock::new();
+
+fn format(cli: &Cli) -> report::Format {
     let color = match cli.color {
         args::Color::Always => true,
         args::Color::Never => false,
@@ -75,40 +101,32 @@ fn report(cli: &Cli, error: &Error) {
             std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()
         }
     };
-    let format = match cli.message_format {
+    match cli.message_format {
         args::MessageFormat::Human => report::Format::Human { color },
         args::MessageFormat::Short => report::Format::Short,
         args::MessageFormat::Json => report::Format::Json,
-    };
-    let text = report::render(&error.diags, &error.sources, format);
+    }
+}
+
+/// Writes findings that do not stop the command.
+pub(crate) fn warn(diags: &[Diag], sources: &SourceMap) {
+    let format = FORMAT.get().copied().unwrap_or(report::Format::Human { color: false });
+    print(diags, sources, format);
+}
+
+fn print(diags: &[Diag], sources: &SourceMap, format: report::Format) {
+    let text = report::render(diags, sources, format);
+    // With standard error closed there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
-/// The known name a misspelt one most likely meant.
-pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = 1 + name.chars().count() / 4;
-    known
-        .into_iter()
-        .map(|k| (distance(name, k), k))
-        .filter(|(d, _)| *d <= limit)
-        .min()
-        .map(|(_, k)| k)
-}
-
-/// Edits (insert, delete, replace) between two names.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let replace = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = replace.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+pub(crate) fn options(args: &args::Codegen) -> Options {
+    let math = match (args.strict, args.fast_math) {
+        (true, _) => Math::Strict,
+        (_, true) => Math::Fast,
+        _ => Math::Default,
+    };
+    Options { math, no_opt: args.no_opt }
 }
 
 #[cfg(test)]
@@ -118,13 +136,5 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn nearest_finds_small_slips_only() {
-        assert_eq!(nearest("matmull", ["add", "matmul"]), Some("matmul"));
-        assert_eq!(nearest("qqqq", ["add", "matmul"]), None);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("kitten", "sitting"), 3);
     }
 }

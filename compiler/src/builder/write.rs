@@ -1,0 +1,178 @@
+//! The graph under construction as text.
+
+use super::{Item, Kind, Piece, Site, State};
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+/// The text, and for each of its lines (from 0) the Rust call that made it.
+pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
+    let mut out = Writer { text: String::new(), lines: vec![] };
+    out.doc(&state.doc, "");
+    out.line(format!("graph {}", state.name), None);
+    for library in libraries(state) {
+        out.line(format!("use {library}"), None);
+    }
+    for (name, range) in &state.dims {
+        match range {
+            Some((lo, hi)) => out.line(format!("dim {name}: {lo}..{hi}"), None),
+            None => out.line(format!("dim {name}"), None),
+        }
+    }
+    for &var in &state.vars {
+        let item = &state.items[var];
+        if let (Kind::Var { init }, Some(ty)) = (&item.kind, &item.ty) {
+            out.line(format!("var {}: {ty} = {init}", item.name), Some(item.site));
+        }
+    }
+    for entry in &state.entries {
+        out.line(String::new(), None);
+        out.doc(&entry.doc, "");
+        let params: Vec<String> = entry.inputs.iter().map(|i| typed(&state.items[*i])).collect();
+        let results: Vec<String> = entry
+            .outputs
+            .iter()
+            .map(|(name, i)| match &state.items[*i].ty {
+                Some(ty) => format!("{name}: {ty}"),
+                None => name.clone(),
+            })
+            .collect();
+        let arrow = if results.is_empty() { "" } else { " -> (" };
+        let close = if results.is_empty() { "" } else { ")" };
+        out.line(
+            format!(
+                "entry {}({}){arrow}{}{close} {{",
+                entry.name,
+                params.join(", "),
+                results.join(", ")
+            ),
+            Some(entry.site),
+        );
+        let mut roots: Vec<usize> = entry.outputs.iter().map(|(_, i)| *i).collect();
+        roots.extend(&entry.updates);
+        for i in needed(state, &roots) {
+            if let Some(statement) = statement(state, i) {
+                out.line(format!("  {statement}"), Some(state.items[i].site));
+            }
+        }
+        let results: Vec<&str> =
+            entry.outputs.iter().map(|(_, i)| &*state.items[*i].name).collect();
+        if !results.is_empty() {
+            out.line(format!("  return {}", results.join(", ")), Some(entry.site));
+        }
+        out.line("}".into(), None);
+    }
+    (out.text, out.lines)
+}
+
+struct Writer {
+    text: String,
+    lines: Vec<Option<Site>>,
+}
+
+impl Writer {
+    fn line(&mut self, line: String, site: Option<Site>) {
+        let _ = writeln!(self.text, "{line}");
+        self.lines.push(site);
+    }
+
+    fn doc(&mut self, doc: &str, indent: &str) {
+        for line in doc.lines() {
+            self.line(format!("{indent}/// {line}"), None);
+        }
+    }
+}
+
+fn typed(item: &Item) -> String {
+    match &item.ty {
+        Some(ty) => format!("{}: {ty}", item.name),
+        None => item.name.clone(),
+    }
+}
+
+/// Items the roots depend on, in the order they were made.
+fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
+    let mut out = BTreeSet::new();
+    let mut todo = roots.to_vec();
+    while let Some(i) = todo.pop() {
+        if !out.insert(i) {
+            continue;
+        }
+        match &state.items[i].kind {
+            Kind::Input | Kind::Var { .. } => {}
+            Kind::Part { of } => todo.push(*of),
+            Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
+                todo.extend(operands(text));
+            }
+        }
+    }
+    out
+}
+
+pub(super) fn operands(text: &[Piece]) -> impl Iterator<Item = usize> {
+    text.iter().filter_map(|p| match p {
+        Piece::Item(i) => Some(*i),
+        Piece::Text(_) => None,
+    })
+}
+
+fn statement(state: &State, i: usize) -> Option<String> {
+    let item = &state.items[i];
+    match &item.kind {
+        Kind::Input | Kind::Var { .. } | Kind::Part { .. } => None,
+        Kind::Call { text } => Some(format!("{} = {}", item.name, render(state, text))),
+        Kind::Many { text, parts } => {
+            let names: Vec<&str> = parts.iter().map(|p| &*state.items[*p].name).collect();
+            let (open, close) = if names.len() == 1 { ("", "") } else { ("(", ")") };
+            Some(format!("{open}{}{close} = {}", names.join(", "), render(state, text)))
+        }
+        Kind::Effect { text } => Some(render(state, text)),
+    }
+}
+
+pub(super) fn render(state: &State, text: &[Piece]) -> String {
+    text.iter()
+        .map(|p| match p {
+            Piece::Text(t) => t.as_str(),
+            Piece::Item(i) => &state.items[*i].name,
+        })
+        .collect()
+}
+
+/// Libraries whose functions the graph calls.
+fn libraries(state: &State) -> BTreeSet<String> {
+    let mut out = BTreeSet::new();
+    for item in &state.items {
+        match &item.kind {
+            Kind::Var { init } => used(init, &mut out),
+            Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
+                libraries_of(text, &mut out);
+            }
+            Kind::Input | Kind::Part { .. } => {}
+        }
+    }
+    out
+}
+
+pub(super) fn libraries_of(text: &[Piece], out: &mut BTreeSet<String>) {
+    for piece in text {
+        if let Piece::Text(text) = piece {
+            used(text, out);
+        }
+    }
+}
+
+/// Adds the `lib` of every `lib.name(` in the text, strings left out.
+fn used(text: &str, out: &mut BTreeSet<String>) {
+    for part in text.split('"').step_by(2) {
+        for (dot, _) in part.match_indices('.') {
+            let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let start = part[..dot].rfind(|c| !is_word(c)).map_or(0, |i| i + 1);
+            let name = &part[start..dot];
+            let follows = part[dot + 1..].chars().next();
+            let called = follows.is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
+            if called && super::shape::is_name(name) {
+                out.insert(name.to_string());
+            }
+        }
+    }
+}

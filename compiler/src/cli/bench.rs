@@ -1,0 +1,193 @@
+//! `tfc bench`: how fast the entries of a graph run on generated data.
+
+use super::{Done, args};
+use crate::driver::{self, Timings};
+use crate::error::Result;
+use crate::load;
+use crate::module::Module;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+use tfc_abi::plan::{Entry, Plan};
+use tfc_ir::diag::Diag;
+use tfc_runtime::{FeedView, TensorBuf};
+
+/// Size of a run-time dim nobody gave.
+const DEFAULT_DIM: i64 = 64;
+
+pub fn run(args: &args::Bench) -> Result<Done> {
+    let mut timings = Timings::default();
+    let loaded = timings.measure("front end", || load::load_path(&args.graph))?;
+    let names: Vec<String> = args.entry.iter().cloned().collect();
+    let graph = driver::select_entries(&loaded.graph, &names)?;
+    let options = super::options(&args.codegen);
+    let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    let module =
+        timings.measure("codegen", || Module::with_pool(&compiled.program, args.threads))?;
+    let plan = module.model().plan();
+    let given = parse_dims(&args.dims)?;
+    let dims = dims(plan, &given)?;
+    let mut out = String::new();
+    if !args.json {
+        let _ = writeln!(
+            out,
+            "{:<16} {:>12} {:>12} {:>12} {:>12}",
+            "entry", "min", "median", "mean", "calls/s"
+        );
+    }
+    for (index, entry) in module.model().entries() {
+        let feeds = feeds(entry, plan, &dims)?;
+        let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
+        let mut times = measure(args, || module.model().call(index, &views).map(|_| ()))?;
+        times.sort();
+        report(&mut out, args.json, entry, &times, &dims);
+    }
+    if args.codegen.timings {
+        eprint!("{}", timings.table());
+    }
+    Ok(out.into())
+}
+
+/// `NAME=SIZE` pairs.
+pub(super) fn parse_dims(given: &[String]) -> Result<BTreeMap<String, i64>> {
+    let mut out = BTreeMap::new();
+    for text in given {
+        let parsed = text.split_once('=').and_then(|(name, size)| {
+            let size: i64 = size.trim().parse().ok()?;
+            (size >= 0).then(|| (name.trim().to_string(), size))
+        });
+        match parsed {
+            Some((name, size)) => out.insert(name, size),
+            None => {
+                let message = format!("`--dim {text}` is not of the form NAME=SIZE");
+                return Err(Diag::error("E0903", message).help("for example `--dim B=64`").into());
+            }
+        };
+    }
+    Ok(out)
+}
+
+/// A value for every dim of the plan.
+fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+    if let Some(name) = given.keys().find(|n| !plan.dims.iter().any(|d| d.name == **n)) {
+        let known = crate::names(plan.dims.iter().map(|d| d.name.as_str()));
+        let message = format!("`{}` has no dim `{name}`", plan.name);
+        return Err(Diag::error("E0902", message).note(format!("it has {known}")).into());
+    }
+    let value = |d: &tfc_abi::plan::DimInfo| {
+        given.get(&d.name).copied().unwrap_or(DEFAULT_DIM.clamp(d.min, d.max.max(d.min)))
+    };
+    Ok(plan.dims.iter().map(value).collect())
+}
+
+/// Small numbers that keep every op in its ordinary range: floats in -1..1,
+/// integers 0.
+fn feeds(entry: &Entry, plan: &Plan, dims: &[i64]) -> Result<Vec<TensorBuf>> {
+    let mut seed = 0x9e37_79b9_7f4a_7c15u64;
+    let mut out = vec![];
+    for port in &entry.params {
+        let shape: Option<Vec<usize>> = port
+            .shape
+            .iter()
+            .map(|id| {
+                let size = entry.exprs.get(*id as usize)?.eval(dims)?;
+                usize::try_from(size).ok()
+            })
+            .collect();
+        let Some(shape) = shape else {
+            let message = format!("the size of `{}` cannot be worked out", port.name);
+            return Err(Diag::error("E0504", message)
+                .note(format!("`{}` is {} in `{}`", port.name, port.text, plan.name))
+                .help("give sizes that fit: `--dim NAME=SIZE`")
+                .into());
+        };
+        let n: usize = shape.iter().product();
+        let tensor = tfc_ir::Tensor::from_f64(
+            port.dtype,
+            shape.clone(),
+            (0..n).map(|_| {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let unit = (seed >> 40) as f64 / (1u64 << 24) as f64;
+                if port.dtype.is_float() { unit * 2.0 - 1.0 } else { 0.0 }
+            }),
+        );
+        match TensorBuf::from_bytes(port.dtype, &shape, tensor.bytes()) {
+            Some(buf) => out.push(buf),
+            None => return Err(crate::Error::bug("a feed has the wrong size")),
+        }
+    }
+    Ok(out)
+}
+
+fn measure(
+    args: &args::Bench,
+    mut call: impl FnMut() -> tfc_runtime::Result<()>,
+) -> Result<Vec<Duration>> {
+    // The first calls fault pages in and wake the pool.
+    for _ in 0..3 {
+        call()?;
+    }
+    let limit = Duration::try_from_secs_f64(args.seconds.max(0.0)).unwrap_or(Duration::MAX);
+    let start = Instant::now();
+    let mut times = vec![];
+    loop {
+        let before = Instant::now();
+        call()?;
+        times.push(before.elapsed());
+        let done = match args.calls {
+            Some(calls) => times.len() >= calls.max(1),
+            None => start.elapsed() >= limit || times.len() >= 1_000_000,
+        };
+        if done {
+            return Ok(times);
+        }
+    }
+}
+
+fn report(out: &mut String, json: bool, entry: &Entry, sorted: &[Duration], dims: &[i64]) {
+    let Some(min) = sorted.first() else { return };
+    let median = sorted[sorted.len() / 2];
+    let mean = sorted.iter().sum::<Duration>() / sorted.len() as u32;
+    if json {
+        let line = serde_json::json!({
+            "entry": entry.name,
+            "dims": dims,
+            "calls": sorted.len(),
+            "min_ns": min.as_nanos() as u64,
+            "median_ns": median.as_nanos() as u64,
+            "mean_ns": mean.as_nanos() as u64,
+        });
+        let _ = writeln!(out, "{line}");
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "{:<16} {:>12} {:>12} {:>12} {:>12.0}",
+        entry.name,
+        time(*min),
+        time(median),
+        time(mean),
+        1.0 / mean.as_secs_f64().max(1e-12)
+    );
+}
+
+fn time(t: Duration) -> String {
+    match t.as_secs_f64() {
+        s if s >= 1.0 => format!("{s:.3} s"),
+        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
+        s => format!("{:.3} us", s * 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dims_are_parsed_or_refused() {
+        assert_eq!(parse_dims(&["B=64".into()]).unwrap()["B"], 64);
+        for bad in ["B", "B=x", "B=-1", "=", "B=9999999999999999999999"] {
+            assert!(parse_dims(&[bad.to_string()]).is_err(), "{bad}");
+        }
+    }
+}

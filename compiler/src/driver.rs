@@ -1,0 +1,135 @@
+//! From a resolved graph to a lowered program: the one place that calls the
+//! passes, times them, and turns their findings into errors.
+
+use crate::error::{Error, Result};
+use std::time::{Duration, Instant};
+use tfc_ir::Graph;
+use tfc_ir::diag::{Diag, SourceMap};
+use tfc_ir::program::Program;
+use tfc_passes::pipeline::{self, PASSES, Pass};
+
+/// How to compile.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Options {
+    pub math: Math,
+    /// Lower the graph as written.
+    pub no_opt: bool,
+}
+
+/// Which float rewrites are allowed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Math {
+    /// Only those that keep every bit.
+    Strict,
+    /// Also those that round differently.
+    #[default]
+    Default,
+    /// Also those that change NaN, infinities or the sign of zero.
+    Fast,
+}
+
+/// What each step took.
+#[derive(Clone, Debug, Default)]
+pub struct Timings {
+    pub rows: Vec<(String, Duration)>,
+}
+
+impl Timings {
+    pub fn measure<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let out = work();
+        self.add(name, start.elapsed());
+        out
+    }
+
+    /// Adds to a row, so that a step done several times is one row.
+    pub fn add(&mut self, name: &str, took: Duration) {
+        match self.rows.iter_mut().find(|(n, _)| n == name) {
+            Some((_, t)) => *t += took,
+            None => self.rows.push((name.to_string(), took)),
+        }
+    }
+
+    pub fn table(&self) -> String {
+        let width = self.rows.iter().map(|(n, _)| n.len()).max().unwrap_or(0).max(5);
+        let total: Duration = self.rows.iter().map(|(_, t)| *t).sum();
+        let mut out = String::new();
+        for (name, took) in self.rows.iter().chain([&("total".to_string(), total)]) {
+            out.push_str(&format!("{name:width$}  {:>9.3} ms\n", took.as_secs_f64() * 1e3));
+        }
+        out
+    }
+}
+
+/// Keeps only the named entries; all when none is named.
+pub fn select_entries(graph: &Graph, names: &[String]) -> Result<Graph> {
+    if names.is_empty() {
+        return Ok(graph.clone());
+    }
+    let mut out = graph.clone();
+    for name in names {
+        if !graph.entries.iter().any(|e| e.name == *name) {
+            return Err(no_entry(graph, name).into());
+        }
+    }
+    out.entries.retain(|e| names.contains(&e.name));
+    Ok(out)
+}
+
+pub(crate) fn no_entry(graph: &Graph, name: &str) -> Diag {
+    let known = || graph.entries.iter().map(|e| e.name.as_str());
+    let diag = Diag::error("E0911", format!("there is no entry `{name}`")).note(format!(
+        "`{}` has {}",
+        graph.name,
+        crate::names(known())
+    ));
+    match crate::nearest(name, known()) {
+        Some(near) => diag.help(format!("did you mean `{near}`?")),
+        None => diag,
+    }
+}
+
+/// Passes lowering cannot do without.
+const REQUIRED: &[&str] = &["differentiate", "expand"];
+
+/// An optimized graph and what it was lowered to.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    pub graph: Graph,
+    pub program: Program,
+}
+
+/// Runs all passes and lowers; findings point into `sources`.
+pub fn compile(
+    graph: &Graph,
+    sources: &SourceMap,
+    options: &Options,
+    timings: &mut Timings,
+) -> Result<Compiled> {
+    let failed = |diags: Vec<Diag>| Error::new(diags, sources.clone());
+    let settings = settings(sources, options);
+    let needed = |p: &&Pass| !options.no_opt || REQUIRED.contains(&p.name);
+    let passes: Vec<&Pass> = PASSES.iter().filter(needed).collect();
+    let graph = pipeline::run_each(graph.clone(), &passes, &settings, &mut |ran, _| {
+        timings.add(ran.name, ran.time);
+    })
+    .map_err(failed)?;
+    let program =
+        timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
+    Ok(Compiled { graph, program })
+}
+
+/// [`compile`] of a graph without source text, when only the program matters.
+pub fn lower(graph: &Graph, options: &Options, timings: &mut Timings) -> Result<Program> {
+    compile(graph, &SourceMap::default(), options, timings).map(|c| c.program)
+}
+
+pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {
+    let _ = options;
+    tfc_passes::Options { sources: sources.clone(), ..tfc_passes::Options::default() }
+}
+
+/// What only the passes find out about a graph.
+pub(crate) fn differentiate(graph: &Graph, sources: &SourceMap) -> Result<()> {
+    compile(graph, sources, &Options::default(), &mut Timings::default()).map(|_| ())
+}

@@ -1,0 +1,162 @@
+//! What `--emit` writes, and under which names.
+
+use crate::driver::Timings;
+use crate::error::{Error, Result};
+use crate::link::{self, LinkOptions, Output};
+use crate::{dump, header};
+use std::fs;
+use std::path::{Path, PathBuf};
+use tfc_codegen::ObjectOptions;
+use tfc_ir::program::Program;
+
+/// One kind of output.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Artifact {
+    Executable,
+    StaticLibrary,
+    SharedLibrary,
+    Object,
+    Header,
+    Graph,
+    Kernels,
+    Plan,
+    Clif,
+    Asm,
+}
+
+impl Artifact {
+    /// File name of this artifact of a model.
+    pub fn file_name(self, stem: &str) -> String {
+        match self {
+            Artifact::Executable => stem.to_string(),
+            Artifact::StaticLibrary => format!("lib{stem}.a"),
+            Artifact::SharedLibrary => format!("lib{stem}.so"),
+            Artifact::Object => format!("{stem}.o"),
+            Artifact::Header => format!("{stem}.h"),
+            Artifact::Graph => format!("{stem}.opt.graph"),
+            Artifact::Kernels => format!("{stem}.kernels"),
+            Artifact::Plan => format!("{stem}.plan"),
+            Artifact::Clif => format!("{stem}.clif"),
+            Artifact::Asm => format!("{stem}.s"),
+        }
+    }
+
+    /// Whether it is text, and may go to standard output.
+    pub fn is_text(self) -> bool {
+        use Artifact::*;
+        matches!(self, Header | Graph | Kernels | Plan | Clif | Asm)
+    }
+}
+
+/// A lowered model, and what is needed to write it out.
+pub struct Emitter<'a> {
+    pub program: &'a Program,
+    /// The optimized graph, printed.
+    pub graph_text: &'a str,
+    pub link: LinkOptions,
+}
+
+impl Emitter<'_> {
+    /// Prefix of the C symbols: the graph's name as an identifier.
+    pub fn prefix(&self) -> String {
+        header::identifier(&self.program.plan.name)
+    }
+
+    /// The bytes of an artifact that needs no linker.
+    pub fn bytes(&self, artifact: Artifact) -> Result<Vec<u8>> {
+        let bug = |e: tfc_codegen::CodegenError| Error::bug(e.to_string());
+        Ok(match artifact {
+            Artifact::Object => self.object(false)?,
+            Artifact::Header => header::header(&self.program.plan, &self.prefix()).into_bytes(),
+            Artifact::Graph => self.graph_text.as_bytes().to_vec(),
+            Artifact::Kernels => dump::kernels(self.program).into_bytes(),
+            Artifact::Plan => self.program.plan_text().into_bytes(),
+            Artifact::Clif => tfc_codegen::clif_text(self.program).map_err(bug)?.into_bytes(),
+            Artifact::Asm => tfc_codegen::asm_text(self.program).map_err(bug)?.into_bytes(),
+            Artifact::Executable | Artifact::StaticLibrary | Artifact::SharedLibrary => {
+                return Err(Error::bug("linked outputs are files"));
+            }
+        })
+    }
+
+    fn object(&self, main: bool) -> Result<Vec<u8>> {
+        let options = ObjectOptions { prefix: self.prefix(), main, ..ObjectOptions::default() };
+        tfc_codegen::object(self.program, &options).map_err(|e| Error::bug(e.to_string()))
+    }
+
+    /// Writes an artifact to a file.
+    pub fn write(&self, artifact: Artifact, out: &Path, timings: &mut Timings) -> Result<()> {
+        let kind = match artifact {
+            Artifact::Executable => Output::Executable,
+            Artifact::StaticLibrary => Output::Static,
+            Artifact::SharedLibrary => Output::Shared,
+            _ => {
+                let bytes = timings.measure("codegen", || self.bytes(artifact))?;
+                return write_file(out, &bytes);
+            }
+        };
+        let main = kind == Output::Executable;
+        let object = timings.measure("codegen", || self.object(main))?;
+        let mut options = self.link.clone();
+        options.exports = vec![format!("{}_*", self.prefix()), "tfc_*".to_string()];
+        timings.measure("link", || link::link(&object, kind, out, &options))
+    }
+}
+
+/// Writes a file whole or not at all.
+pub fn write_file(out: &Path, bytes: &[u8]) -> Result<()> {
+    let staged = link::staged_name(out);
+    let result = fs::write(&staged, bytes).and_then(|()| fs::rename(&staged, out));
+    if result.is_err() {
+        // Nothing to tell beyond the error itself.
+        let _ = fs::remove_file(&staged);
+    }
+    result.map_err(|e| link::cannot_write(out, &e).into())
+}
+
+/// Where each artifact goes. A single artifact goes to `-o` itself; several take
+/// its directory and stem.
+pub fn destinations(
+    artifacts: &[Artifact],
+    output: Option<&Path>,
+    stem: &str,
+) -> Vec<(Artifact, PathBuf)> {
+    match (output, artifacts) {
+        (Some(out), [one]) => vec![(*one, out.to_path_buf())],
+        (Some(out), _) => {
+            let stem = out.file_stem().map_or(stem.into(), |s| s.to_string_lossy());
+            artifacts
+                .iter()
+                .map(|a| {
+                    let name = if *a == Artifact::Executable {
+                        out.file_name().map_or(stem.to_string(), |n| n.to_string_lossy().into())
+                    } else {
+                        a.file_name(&stem)
+                    };
+                    (*a, out.with_file_name(name))
+                })
+                .collect()
+        }
+        (None, _) => artifacts.iter().map(|a| (*a, PathBuf::from(a.file_name(stem)))).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_output() {
+        use Artifact::*;
+        let d = |a: &[Artifact], o: Option<&str>| {
+            let all = destinations(a, o.map(Path::new), "mlp");
+            all.into_iter().map(|(_, p)| p.display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(d(&[Executable], None), ["mlp"]);
+        assert_eq!(d(&[Executable], Some("out/m.bin")), ["out/m.bin"]);
+        assert_eq!(
+            d(&[Executable, Header, StaticLibrary], Some("out/m")),
+            ["out/m", "out/m.h", "out/libm.a"]
+        );
+    }
+}

@@ -1,0 +1,115 @@
+//! Graph text from files, standard input or strings, to a resolved graph.
+
+use crate::error::{Error, Result};
+use crate::link::reason;
+use std::fs;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use tfc_ir::diag::{Diag, Severity, SourceMap};
+use tfc_ir::text::{self, Loader};
+use tfc_ir::{Graph, Tensor};
+
+/// A graph with the text it came from.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    pub graph: Graph,
+    pub sources: SourceMap,
+    /// Findings that do not stop compilation.
+    pub warnings: Vec<Diag>,
+}
+
+/// Parses graph text. `file("...")` is relative to the current directory.
+///
+/// ```
+/// let g = tfc::parse("graph g\ndim B\nentry double(x: f32[B]) -> (y: f32[B]) { return x * 2.0 }")?;
+/// assert_eq!(g.entries[0].name, "double");
+///
+/// let err = tfc::parse("graph g\nentry e(x: f32[2]) { return y }").unwrap_err();
+/// assert!(err.code().starts_with("E01"), "{err}");
+/// # Ok::<(), tfc::Error>(())
+/// ```
+pub fn parse(text: &str) -> Result<Graph> {
+    parse_as("<string>", text, &Files::here()).map(|loaded| loaded.graph)
+}
+
+/// Parses and resolves a graph file; its data files are relative to it.
+pub fn load(path: impl AsRef<Path>) -> Result<Graph> {
+    load_path(path.as_ref()).map(|loaded| loaded.graph)
+}
+
+/// Reads a file, or standard input for `-`: the name to show, and the text.
+pub fn read(path: &Path) -> Result<(String, String)> {
+    let from_stdin = path.as_os_str() == "-";
+    let name = if from_stdin { "<stdin>".to_string() } else { path.display().to_string() };
+    let bytes = if from_stdin {
+        let mut bytes = vec![];
+        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
+    } else {
+        fs::read(path)
+    };
+    let bytes =
+        bytes.map_err(|e| Diag::error("E0804", format!("cannot read `{name}`: {}", reason(&e))))?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((name, text)),
+        Err(e) => {
+            let at = e.utf8_error().valid_up_to();
+            let message = format!("`{name}` is not text: byte {at} is not UTF-8");
+            Err(Diag::error("E0112", message).into())
+        }
+    }
+}
+
+/// Reads, parses and resolves; `-` is standard input.
+pub fn load_path(path: &Path) -> Result<Loaded> {
+    let (name, text) = read(path)?;
+    let files = match path.parent() {
+        Some(dir) if path.as_os_str() != "-" => Files::in_dir(dir),
+        _ => Files::here(),
+    };
+    parse_as(&name, &text, &files)
+}
+
+/// Parses and resolves text under a name.
+pub fn parse_as(name: &str, text: &str, loader: &dyn Loader) -> Result<Loaded> {
+    crate::cli::remember(name, text);
+    let mut sources = SourceMap::default();
+    let file = sources.add(name, text);
+    let (graph, diags) = text::load(&mut sources, file, loader);
+    match graph {
+        Some(graph) => Ok(Loaded { graph, sources, warnings: diags }),
+        None if diags.iter().any(|d| d.severity == Severity::Error) => {
+            Err(Error::new(diags, sources))
+        }
+        None => Err(Error::bug("the front end made no graph and gave no reason")),
+    }
+}
+
+/// Data and source files of a graph, relative to a directory.
+pub struct Files {
+    dir: PathBuf,
+}
+
+impl Files {
+    pub fn here() -> Files {
+        Files { dir: PathBuf::new() }
+    }
+
+    pub fn in_dir(dir: &Path) -> Files {
+        Files { dir: dir.to_path_buf() }
+    }
+}
+
+impl Loader for Files {
+    fn tensor(&self, path: &str, key: Option<&str>) -> std::result::Result<Tensor, String> {
+        let full = self.dir.join(path);
+        // Without a key, an archive must hold one array.
+        let buf = tfc_runtime::io::tensor_file(&full, key, key.unwrap_or(""), None)
+            .map_err(|e| e.message().to_string())?;
+        Ok(crate::value::tensor_of(&buf))
+    }
+
+    fn source(&self, path: &str) -> std::result::Result<String, String> {
+        let full = self.dir.join(path);
+        fs::read_to_string(&full).map_err(|e| format!("cannot read `{path}`: {}", reason(&e)))
+    }
+}

@@ -1,0 +1,215 @@
+//! A graph compiled in memory, ready to call.
+
+use crate::driver::{self, Options};
+use crate::error::{Error, Result};
+use crate::value::{Arrays, Element, Feed, FeedList, Feeds, Outputs, array_of, tensor_of};
+use ndarray::ArrayD;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tfc_ir::diag::Diag;
+use tfc_ir::program::Program;
+use tfc_ir::{Graph, Tensor};
+use tfc_runtime::{FeedView, Model};
+
+/// Compiled code with its variables. Clones share both; calls may come from any
+/// number of threads (those that write variables take turns).
+///
+/// ```
+/// let graph = tfc::parse(
+///     "graph counter\n\
+///      var n: i32[] = 0\n\
+///      entry add(k: i32[]) -> (now: i32[]) { n += k  return n }",
+/// )?;
+/// let counter = tfc::compile(&graph)?;
+/// counter.call("add", (2i32,))?;
+/// assert_eq!(counter.call("add", (3i32,))?.scalar::<i32>("now")?, 5);
+/// counter.set_var("n", 40i32)?;
+/// assert_eq!(counter.var::<i32>("n")?.first(), Some(&40));
+/// # Ok::<(), tfc::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Module {
+    model: Arc<Model>,
+}
+
+/// One entry of a module whose results have known types.
+#[derive(Clone)]
+pub struct Entry<R> {
+    module: Module,
+    index: usize,
+    results: PhantomData<fn() -> R>,
+}
+
+/// Compiles a graph in memory with default options.
+pub fn compile(graph: &Graph) -> Result<Module> {
+    Module::from_graph(graph, &Options::default())
+}
+
+impl Module {
+    pub fn from_graph(graph: &Graph, options: &Options) -> Result<Module> {
+        let program = driver::lower(graph, options, &mut driver::Timings::default())?;
+        Module::from_program(&program)
+    }
+
+    /// Generates code for a lowered program, and initialises its variables.
+    pub fn from_program(program: &Program) -> Result<Module> {
+        Module::with_pool(program, None)
+    }
+
+    pub(crate) fn with_pool(program: &Program, threads: Option<usize>) -> Result<Module> {
+        let options = tfc_runtime::Options {
+            pool: threads.map(|n| Arc::new(tfc_runtime::Pool::new(n))),
+            ..tfc_runtime::Options::default()
+        };
+        Ok(Module { model: Arc::new(load(program, options)?) })
+    }
+
+    /// The runtime's view of the module.
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// Names of the entries.
+    pub fn entries(&self) -> Vec<String> {
+        self.model.entries().map(|(_, e)| e.name.clone()).collect()
+    }
+
+    /// Calls an entry. Feeds are a tuple in the order of the parameters, or a
+    /// list of `(name, Feed)`.
+    pub fn call<'a>(&self, entry: &str, feeds: impl Feeds<'a>) -> Result<Outputs> {
+        let index = self.model.entry(entry)?;
+        self.call_index(index, feeds.feeds())
+    }
+
+    /// An entry whose results are arrays of types known here; checked now rather
+    /// than at each call.
+    ///
+    /// ```
+    /// use ndarray::{ArrayD, array};
+    /// let graph = tfc::parse("graph g\ndim N\nentry f(x: f32[N]) -> (y: f32[N]) { return x + 1.0 }")?;
+    /// let module = tfc::compile(&graph)?;
+    /// let f = module.entry::<ArrayD<f32>>("f")?;
+    /// assert_eq!(f.call((&array![1.0f32],))?, array![2.0f32].into_dyn());
+    /// assert!(module.entry::<ArrayD<i64>>("f").is_err());
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    pub fn entry<R: Arrays>(&self, name: &str) -> Result<Entry<R>> {
+        let index = self.model.entry(name)?;
+        let want = R::dtypes();
+        let have: Vec<_> = match self.model.plan().entries.get(index) {
+            Some(entry) => entry.results.iter().map(|p| p.dtype).collect(),
+            None => vec![],
+        };
+        if want != have && !want.is_empty() {
+            let list = |types: &[tfc_ir::DType]| {
+                types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
+            };
+            let diag = Diag::error("E0502", format!("the results of `{name}` have other types"))
+                .note(format!("they are ({}), not ({})", list(&have), list(&want)));
+            return Err(diag.into());
+        }
+        Ok(Entry { module: self.clone(), index, results: PhantomData })
+    }
+
+    fn call_index(&self, index: usize, feeds: FeedList<'_>) -> Result<Outputs> {
+        let Some(entry) = self.model.plan().entries.get(index) else {
+            return Err(Error::bug("an entry vanished"));
+        };
+        let feeds = match feeds {
+            FeedList::Positional(feeds) => feeds,
+            FeedList::Named(named) => self.by_name(entry, named)?,
+        };
+        let views: Vec<FeedView<'_>> = feeds.iter().map(Feed::view).collect();
+        let values = self.model.call(index, &views)?;
+        let names = entry.results.iter().map(|p| p.name.clone()).collect();
+        Ok(Outputs { entry: entry.name.clone(), names, values })
+    }
+
+    fn by_name<'a>(
+        &self,
+        entry: &tfc_abi::plan::Entry,
+        mut named: Vec<(String, Feed<'a>)>,
+    ) -> Result<Vec<Feed<'a>>> {
+        let mut out = vec![];
+        for param in &entry.params {
+            match named.iter().position(|(n, _)| *n == param.name) {
+                Some(i) => out.push(named.swap_remove(i).1),
+                None => {
+                    let diag = Diag::error(
+                        "E0501",
+                        format!("`{}` needs a feed for `{}`", entry.name, param.name),
+                    )
+                    .note(format!("`{}` is {}", param.name, param.text));
+                    return Err(diag.into());
+                }
+            }
+        }
+        if let Some((name, _)) = named.first() {
+            let known = crate::names(entry.params.iter().map(|p| p.name.as_str()));
+            let message = format!("`{}` has no parameter `{name}`", entry.name);
+            return Err(Diag::error("E0506", message).note(format!("it has {known}")).into());
+        }
+        Ok(out)
+    }
+
+    /// A copy of a variable.
+    pub fn var<T: Element>(&self, name: &str) -> Result<ArrayD<T>> {
+        let buf = self.model.read_var(self.find_var(name)?)?;
+        if buf.dtype != T::DTYPE {
+            let message = format!("`{name}` is {}, not {}", buf.dtype, T::DTYPE);
+            return Err(Diag::error("E0502", message).into());
+        }
+        Ok(array_of(&buf))
+    }
+
+    /// A copy of a variable, whatever its element type.
+    pub fn var_tensor(&self, name: &str) -> Result<Tensor> {
+        Ok(tensor_of(&self.model.read_var(self.find_var(name)?)?))
+    }
+
+    /// Overwrites a variable.
+    pub fn set_var<'a>(&self, name: &str, value: impl Into<Feed<'a>>) -> Result<()> {
+        let feed = value.into();
+        Ok(self.model.write_var(self.find_var(name)?, feed.view())?)
+    }
+
+    /// Names of the variables, those of optimizers included.
+    pub fn vars(&self) -> Vec<String> {
+        self.model.plan().vars.iter().map(|v| v.name.clone()).collect()
+    }
+
+    fn find_var(&self, name: &str) -> Result<usize> {
+        self.model.var(name).ok_or_else(|| {
+            let diag = Diag::error("E0605", format!("there is no variable `{name}`"));
+            let vars = self.vars();
+            match crate::nearest(name, vars.iter().map(String::as_str)) {
+                Some(near) => diag.help(format!("did you mean `{near}`?")),
+                None => diag.note(format!("there are {}", crate::names(vars.iter().map(|v| &**v)))),
+            }
+            .into()
+        })
+    }
+}
+
+/// Generates code and loads it.
+pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
+    let code = tfc_codegen::jit(program).map_err(|e| tfc_runtime::Error::bug(e.to_string()))?;
+    let desc = code.desc();
+    let options = tfc_runtime::Options { keep: Some(Box::new(code)), ..options };
+    // SAFETY: the descriptor points into `code`, which the model keeps, and which
+    // was generated from the plan in it.
+    unsafe { Model::load_with(&desc, options) }
+}
+
+impl<R: Arrays> Entry<R> {
+    pub fn call<'a>(&self, feeds: impl Feeds<'a>) -> Result<R> {
+        let outputs = self.module.call_index(self.index, feeds.feeds())?;
+        R::from_outputs(&outputs)
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("entries", &self.entries()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,249 @@
+//! The `tfc` command from outside: output, files, exit codes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+const GRAPH: &str = "\
+graph small
+dim B
+var n: i32[] = 0
+
+/// Doubles.
+entry twice(x: f32[B]) -> (y: f32[B]) {
+  h = x + x
+  z = h * 1.0
+  return z
+}
+
+entry count() -> (now: i32[]) {
+  n += 1
+  return n
+}
+";
+
+struct Sandbox {
+    dir: tempfile::TempDir,
+}
+
+impl Sandbox {
+    fn new() -> Sandbox {
+        let sandbox = Sandbox { dir: tempfile::tempdir().unwrap() };
+        sandbox.write("small.graph", GRAPH);
+        sandbox
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn tfc(&self, args: &[&str]) -> Output {
+        self.tfc_with(args, "")
+    }
+
+    fn tfc_with(&self, args: &[&str], input: &str) -> Output {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_tfc"))
+            .args(args)
+            .current_dir(self.dir.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        child.wait_with_output().unwrap()
+    }
+}
+
+fn out(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stdout).into_owned()
+}
+
+fn err(o: &Output) -> String {
+    String::from_utf8_lossy(&o.stderr).into_owned()
+}
+
+#[track_caller]
+fn ok(o: &Output) -> String {
+    assert!(o.status.success(), "{}{}", out(o), err(o));
+    out(o)
+}
+
+#[track_caller]
+fn fails(o: &Output, code: i32, error: &str) -> String {
+    assert_eq!(o.status.code(), Some(code), "{}{}", out(o), err(o));
+    let text = err(o);
+    assert!(text.contains(error), "{text}");
+    text
+}
+
+#[test]
+fn compile_makes_an_executable_that_runs() {
+    let s = Sandbox::new();
+    ok(&s.tfc(&["compile", "small.graph", "-o", "small"]));
+    let run = |args: &[&str]| {
+        Command::new(s.path("small")).args(args).current_dir(s.dir.path()).output().unwrap()
+    };
+    let text = ok(&run(&["twice", "--feed", "x=[1, 2.5]"]));
+    assert!(text.contains('2') && text.contains('5'), "{text}");
+    assert!(ok(&run(&["--help"])).contains("twice"));
+    assert!(ok(&run(&["--signature"])).contains("f32[B]"));
+    fails(&run(&["nope"]), 2, "E09");
+    fails(&run(&["twice", "--feed", "x=[[1]]"]), 1, "E05");
+    // What is left behind is the executable alone.
+    let mut names: Vec<String> = std::fs::read_dir(s.dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["small", "small.graph"]);
+}
+
+#[test]
+fn run_behaves_as_the_executable() {
+    let s = Sandbox::new();
+    ok(&s.tfc(&["compile", "small.graph", "-o", "small"]));
+    for args in [
+        vec!["twice", "--feed", "x=[1, 2.5]"],
+        vec!["count"],
+        vec!["twice"],
+        vec!["twice", "--feed", "x=[true]"],
+        vec!["nope"],
+    ] {
+        let exe =
+            Command::new(s.path("small")).args(&args).current_dir(s.dir.path()).output().unwrap();
+        let mut with = vec!["run", "small.graph"];
+        with.extend(&args);
+        let jit = s.tfc(&with);
+        assert_eq!(out(&exe), out(&jit), "{args:?}: {}", err(&jit));
+        assert_eq!(exe.status.code(), jit.status.code(), "{args:?}");
+        let first = |t: String| t.lines().next().unwrap_or("").to_string();
+        assert_eq!(first(err(&exe)), first(err(&jit)), "{args:?}");
+    }
+}
+
+#[test]
+fn any_named_node_can_be_fetched_and_fed() {
+    let s = Sandbox::new();
+    let text = ok(&s.tfc(&["run", "small.graph", "twice", "--feed", "x=[3]", "--fetch", "h"]));
+    assert!(text.contains('h') && text.contains('6'), "{text}");
+    // Feeding `h` makes `x` unneeded.
+    let text = ok(&s.tfc(&["run", "small.graph", "twice", "--feed", "h=[5]"]));
+    assert!(text.contains('5'), "{text}");
+    let o = s.tfc(&["run", "small.graph", "twice", "--feed", "x=[3]", "--fetch", "nope"]);
+    assert!(!o.status.success());
+    assert!(err(&o).contains("nope"), "{}", err(&o));
+}
+
+#[test]
+fn every_emit_kind_writes_its_file() {
+    let s = Sandbox::new();
+    let all = "exe,lib,shared,obj,header,graph,kernels,plan,clif,asm";
+    ok(&s.tfc(&["compile", "small.graph", "--emit", all]));
+    for name in [
+        "small",
+        "libsmall.a",
+        "libsmall.so",
+        "small.o",
+        "small.h",
+        "small.opt.graph",
+        "small.kernels",
+        "small.plan",
+        "small.clif",
+        "small.s",
+    ] {
+        let len = std::fs::metadata(s.path(name)).unwrap_or_else(|e| panic!("{name}: {e}")).len();
+        assert!(len > 100, "{name} has {len} bytes");
+    }
+    // Text can go to standard output, and what is printed compiles again.
+    let graph = ok(&s.tfc(&["compile", "small.graph", "--emit", "graph", "-o", "-"]));
+    let again = s.tfc_with(&["check", "-"], &graph);
+    assert!(ok(&again).contains("twice"));
+    fails(&s.tfc(&["compile", "small.graph", "-o", "-"]), 2, "E0903");
+}
+
+#[test]
+fn errors_have_codes_places_and_exit_codes() {
+    let s = Sandbox::new();
+    s.write("bad.graph", "graph bad\nentry e(x: f32[2]) -> (y: f32[2]) {\n  return x + nope\n}\n");
+    let text = fails(&s.tfc(&["check", "bad.graph"]), 1, "error[E01");
+    assert!(text.contains("bad.graph:3"), "{text}");
+    fails(&s.tfc(&["check", "absent.graph"]), 3, "E0804");
+    fails(&s.tfc(&["compile"]), 2, "Usage");
+    fails(&s.tfc(&["compile", "small.graph", "-o", "no/such/dir/m"]), 3, "E08");
+    fails(&s.tfc(&["compile", "small.graph", "--linker", "/no/such/cc"]), 3, "E0801");
+    fails(&s.tfc(&["compile", "small.graph", "--linker", "false"]), 3, "E0802");
+    fails(&s.tfc(&["explain", "E9999"]), 2, "E0902");
+    fails(&s.tfc(&["opt", "small.graph", "--passes", "csee"]), 2, "cse");
+    fails(&s.tfc(&["compile", "small.graph", "--entry", "twcie"]), 2, "twice");
+    std::fs::write(s.path("binary.graph"), [0xff, 0xfe, 0x00]).unwrap();
+    fails(&s.tfc(&["check", "binary.graph"]), 1, "UTF-8");
+    let json = s.tfc(&["check", "bad.graph", "--message-format", "json"]);
+    let line = err(&json);
+    assert!(line.starts_with('{') && line.contains("\"code\":\"E01"), "{line}");
+    let short = s.tfc(&["--message-format", "short", "check", "bad.graph"]);
+    assert!(err(&short).starts_with("bad.graph:3:"), "{}", err(&short));
+}
+
+#[test]
+fn without_a_linker_the_error_says_what_to_do() {
+    let s = Sandbox::new();
+    let o = Command::new(env!("CARGO_BIN_EXE_tfc"))
+        .args(["compile", "small.graph"])
+        .env("PATH", "")
+        .current_dir(s.dir.path())
+        .output()
+        .unwrap();
+    let text = fails(&o, 3, "E0801");
+    assert!(text.contains("apt install gcc") && text.contains("--linker"), "{text}");
+}
+
+#[test]
+fn fmt_formats_and_checks() {
+    let s = Sandbox::new();
+    ok(&s.tfc(&["fmt", "--check", "small.graph"]));
+    let ugly = GRAPH.replace("  h = x + x", "      h   =  x+x   // sum");
+    s.write("ugly.graph", &ugly);
+    fails(&s.tfc(&["fmt", "--check", "ugly.graph"]), 1, "ugly.graph");
+    assert_eq!(std::fs::read_to_string(s.path("ugly.graph")).unwrap(), ugly);
+    ok(&s.tfc(&["fmt", "ugly.graph"]));
+    ok(&s.tfc(&["fmt", "--check", "ugly.graph"]));
+    let text = std::fs::read_to_string(s.path("ugly.graph")).unwrap();
+    assert!(text.contains("h = x + x") && text.contains("// sum"), "{text}");
+    assert_eq!(ok(&s.tfc_with(&["fmt", "-"], &ugly)), text);
+}
+
+#[test]
+fn reference_commands_answer() {
+    let s = Sandbox::new();
+    assert!(ok(&s.tfc(&["ops"])).contains("matmul"));
+    assert!(ok(&s.tfc(&["ops", "matmul"])).contains("trans_a"));
+    assert!(ok(&s.tfc(&["explain", "e0203"])).contains("E0203"));
+    assert!(ok(&s.tfc(&["explain"])).lines().count() >= 40);
+    assert!(ok(&s.tfc(&["completions", "bash"])).contains("complete"));
+    assert!(ok(&s.tfc(&["opt", "--list"])).contains("cse"));
+    assert!(ok(&s.tfc(&["--version"])).starts_with("tfc "));
+    let text = ok(&s.tfc(&["inspect", "small.graph", "--dim", "B=10", "--nodes"]));
+    assert!(text.contains("entry twice(x: f32[B]) -> (y: f32[B])"), "{text}");
+    let json = ok(&s.tfc(&["inspect", "small.graph", "--json"]));
+    assert!(json.trim_start().starts_with('{') && json.contains("\"twice\""), "{json}");
+    let text = ok(&s.tfc(&["bench", "small.graph", "twice", "--calls", "3", "--json"]));
+    assert!(text.contains("\"calls\":3"), "{text}");
+    let o = s.tfc(&["compile", "small.graph", "--timings"]);
+    ok(&o);
+    assert!(err(&o).contains("link"), "{}", err(&o));
+}
+
+#[test]
+fn opt_prints_the_graph_after_each_pass() {
+    let s = Sandbox::new();
+    let text = ok(&s.tfc(&["opt", "small.graph", "--passes", "canonicalize,dce"]));
+    assert!(text.contains("// after canonicalize"), "{text}");
+    assert!(text.contains("// after dce"), "{text}");
+    let last = ok(&s.tfc(&["opt", "small.graph", "--last"]));
+    assert!(ok(&s.tfc_with(&["check", "-"], &last)).contains("twice"));
+}

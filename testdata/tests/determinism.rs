@@ -1,0 +1,46 @@
+//! The same input gives the same bytes.
+
+use tfc::driver::{Timings, compile};
+use tfc::emit::{Artifact, Emitter};
+use tfc::link::LinkOptions;
+use tfc_testdata::corpus;
+
+fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
+    let dir = tempfile::tempdir().unwrap();
+    let files = tfc::load::Files::in_dir(case.path.parent().unwrap());
+    let loaded = tfc::load::parse_as(&case.name, &case.text, &files).unwrap();
+    let mut timings = Timings::default();
+    let options = tfc::Options::default();
+    let compiled = compile(&loaded.graph, &loaded.sources, &options, &mut timings).unwrap();
+    let text = tfc_ir::text::print(&compiled.graph);
+    let emitter = Emitter {
+        program: &compiled.program,
+        graph_text: &text,
+        link: LinkOptions { linker: None, symbols: false, exports: vec![] },
+    };
+    artifacts
+        .iter()
+        .map(|a| {
+            let path = dir.path().join(a.file_name("m"));
+            emitter.write(*a, &path, &mut timings).unwrap();
+            std::fs::read(&path).unwrap()
+        })
+        .collect()
+}
+
+#[test]
+fn every_graph_compiles_to_the_same_object_twice() {
+    for case in corpus::valid() {
+        let once = emitted(&case, &[Artifact::Object, Artifact::Plan, Artifact::Header]);
+        let twice = emitted(&case, &[Artifact::Object, Artifact::Plan, Artifact::Header]);
+        assert!(once == twice, "{} differs between two compilations", case.path.display());
+    }
+}
+
+#[test]
+fn linked_outputs_are_identical_too() {
+    use Artifact::{Executable, SharedLibrary, StaticLibrary};
+    let case = corpus::examples().into_iter().next().expect("there are examples");
+    let all = [Executable, SharedLibrary, StaticLibrary];
+    assert!(emitted(&case, &all) == emitted(&case, &all));
+}
