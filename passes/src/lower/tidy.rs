@@ -58,8 +58,9 @@ fn sweep(stmts: &mut Vec<Stmt>, used: &mut [bool]) {
                 true
             }
             Stmt::Loop(l) => {
-                // Sequential values may feed each other's next: all or none.
-                let any = l.carried.iter().any(|c| used[c.result.index()]);
+                // Sequential values may feed each other's next, or a store: all
+                // or none.
+                let any = l.carried.iter().any(|c| used[c.result.index()]) || has_store(&l.body);
                 l.carried.retain(|c| {
                     used[c.result.index()] || (any && c.combine == Combine::Sequential)
                 });
