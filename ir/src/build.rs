@@ -7,6 +7,7 @@ use crate::vjp::{Emit, V};
 use crate::{Attrs, Func, Node, NodeId, Op, Region, RegionId, TensorType, ValueId, VarId};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Everything about a node but its results.
@@ -279,6 +280,86 @@ impl<'a> Rewriter<'a> {
             let new = self.builder(Span::NONE).param(value.ty.clone(), value.name.clone());
             self.values[p] = Some(new);
         }
+        let results = self.fill_nodes(from, visit)?;
+        self.new.regions[self.region].results = results;
+        Ok(())
+    }
+
+    /// Puts the nodes of a region of the old function here, with these values
+    /// for its parameters; gives its results.
+    pub fn splice<E: From<InferError>>(
+        &mut self,
+        from: RegionId,
+        args: &[ValueId],
+        visit: &mut Visit<'_, E>,
+    ) -> Result<Vec<ValueId>, E> {
+        let old = self.old;
+        for (&p, &arg) in old.regions[from].params.iter().zip(args) {
+            self.values[p] = Some(arg);
+        }
+        self.fill_nodes(from, visit)
+    }
+
+    /// Copies a region of the new function to where it stands now, with these
+    /// values for its parameters; gives its results.
+    pub fn inline(
+        &mut self,
+        region: RegionId,
+        args: &[ValueId],
+    ) -> Result<Vec<ValueId>, InferError> {
+        let mut map: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+        self.inline_into(region, args, &mut map)
+    }
+
+    fn inline_into(
+        &mut self,
+        region: RegionId,
+        args: &[ValueId],
+        map: &mut BTreeMap<ValueId, ValueId>,
+    ) -> Result<Vec<ValueId>, InferError> {
+        let source = self.new.regions[region].clone();
+        map.extend(source.params.iter().copied().zip(args.iter().copied()));
+        for id in source.nodes {
+            let node = self.new.nodes[id].clone();
+            let mut regions = vec![];
+            for inner in node.regions {
+                let to = self.new.regions.push(Region::default());
+                let outer = std::mem::replace(&mut self.region, to);
+                let params = self.new.regions[inner].params.clone();
+                let mut fresh = vec![];
+                for p in params {
+                    let ty = self.new.ty(p).clone();
+                    fresh.push(self.builder(node.span).param(ty, None));
+                }
+                let results = self.inline_into(inner, &fresh, map)?;
+                self.new.regions[to].results = results;
+                self.region = outer;
+                regions.push(to);
+            }
+            let operands =
+                node.operands.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect();
+            let spec = NodeSpec {
+                op: node.op,
+                operands,
+                attrs: node.attrs,
+                var: node.var,
+                regions,
+                after: vec![],
+                device: node.device,
+                span: node.span,
+            };
+            let copy = self.builder(node.span).node(spec)?;
+            map.extend(node.results.into_iter().zip(self.new.nodes[copy].results.clone()));
+        }
+        Ok(source.results.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect())
+    }
+
+    fn fill_nodes<E: From<InferError>>(
+        &mut self,
+        from: RegionId,
+        visit: &mut Visit<'_, E>,
+    ) -> Result<Vec<ValueId>, E> {
+        let old = self.old;
         for &id in &old.regions[from].nodes {
             let results = match visit(self, id)? {
                 Some(values) => values,
@@ -291,10 +372,7 @@ impl<'a> Rewriter<'a> {
                 self.replace(old_value, new_value);
             }
         }
-        let results: Vec<ValueId> =
-            old.regions[from].results.iter().map(|v| self.get(*v)).collect();
-        self.new.regions[self.region].results = results;
-        Ok(())
+        Ok(old.regions[from].results.iter().map(|v| self.get(*v)).collect())
     }
 
     /// Copies a node, its regions included, with operands replaced.

@@ -24,12 +24,35 @@ use tfc_ir::{Attrs, DType, Func, Graph, Node, NodeId, Op, ValueId, VarId};
 
 pub fn differentiate(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
-        let mut grads = 0;
-        func.walk(&mut |_, node| grads += (node.op == Op::Grad) as usize);
-        if grads == 0 {
-            return Ok((func.clone(), false));
+        let has = |func: &Func, op: Op| {
+            let mut found = false;
+            func.walk(&mut |_, node| found |= node.op == op);
+            found
+        };
+        let mut changed = false;
+        let mut func = func.clone();
+        if has(&func, Op::Grad) {
+            func = run(graph, &func, options)?;
+            changed = true;
         }
-        run(graph, func, options).map(|f| (f, true))
+        // A function's own gradient has had its say.
+        while has(&func, Op::CustomGrad) {
+            func = forward_only(graph, &func)?;
+            changed = true;
+        }
+        Ok((func, changed))
+    })
+}
+
+/// Puts the forward part of functions with their own gradient in their place.
+fn forward_only(graph: &Graph, func: &Func) -> Result<Func, Stop> {
+    rewrite(graph, func, &mut |r, id| {
+        let node = &r.old.nodes[id];
+        if node.op != Op::CustomGrad {
+            return Ok(None);
+        }
+        let args: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
+        Ok(Some(r.splice(node.regions[0], &args, &mut |_, _| Ok::<_, Stop>(None))?))
     })
 }
 
@@ -123,6 +146,19 @@ fn gradients(r: &mut Rewriter<'_>, node: &Node, terms: bool) -> Result<Vec<Value
         match &fwd.op.def().grad {
             Grad::Zero(_) => {}
             Grad::Structural if fwd.regions.is_empty() => {}
+            Grad::Structural if fwd.op == Op::CustomGrad => {
+                let mut args = fwd.operands.clone();
+                args.extend([*out, ct]);
+                let given = r.inline(fwd.regions[1], &args)?;
+                let floats = fwd.operands.iter().filter(|v| r.new.ty(**v).dtype.is_float());
+                let floats: Vec<ValueId> = floats.copied().collect();
+                for (operand, part) in floats.into_iter().zip(given) {
+                    let target = canonical(operand);
+                    if walk.varies.contains(&target) {
+                        parts.entry(target).or_default().push(part);
+                    }
+                }
+            }
             Grad::Structural => structural(&walk, &fwd, &BTreeMap::from([(*out, vec![ct])]))?,
             Grad::Undefined(why) => {
                 if fwd.operands.iter().any(|v| walk.varies.contains(&canonical(*v))) {
@@ -213,7 +249,7 @@ fn walk(
         if let Some(def) = func.def(v)
             && cone.insert(def)
         {
-            stack.extend(crate::lower::deep_operands(func, &func.nodes[def]));
+            stack.extend(inputs(func, &func.nodes[def]));
         }
     }
     let (mut depends, mut varies) = (targets.clone(), targets.clone());
@@ -222,7 +258,7 @@ fn walk(
     // A function grows at its end, so ids are in order.
     for id in cone {
         let node = &func.nodes[id];
-        let operands = crate::lower::deep_operands(func, node);
+        let operands = inputs(func, node);
         let on = operands.iter().any(|v| depends.contains(&canonical(*v)));
         let by = operands.iter().find(|v| varies.contains(&canonical(**v)));
         let zero = matches!(node.op.def().grad, Grad::Zero(_));
@@ -304,7 +340,7 @@ fn search(
         if !through(node) {
             continue;
         }
-        for o in crate::lower::deep_operands(func, node) {
+        for o in inputs(func, node) {
             let o = canonical(o);
             if inside(o) && seen.insert(o) {
                 came.insert(o, v);
@@ -313,6 +349,14 @@ fn search(
         }
     }
     None
+}
+
+/// What a node is computed from. A function with its own gradient is opaque.
+fn inputs(func: &Func, node: &Node) -> Vec<ValueId> {
+    if node.op == Op::CustomGrad || node.regions.is_empty() {
+        return node.operands.clone();
+    }
+    crate::lower::deep_operands(func, node)
 }
 
 fn sum(r: &mut Rewriter<'_>, at: &Node, list: Vec<ValueId>) -> Result<ValueId, Stop> {

@@ -429,3 +429,169 @@ fn programs_are_the_same_every_time() {
     assert_eq!(a.plan.encode(), b.plan.encode());
     assert_eq!(format!("{:?}", a.kernels), format!("{:?}", b.kernels));
 }
+
+impl Body<'_> {
+    /// A region of a node to come; `make` gets its parameters.
+    fn region(
+        &mut self,
+        params: &[ValueId],
+        make: impl FnOnce(&mut Body<'_>, &[ValueId]) -> Vec<ValueId>,
+    ) -> tfc_ir::RegionId {
+        let types: Vec<TensorType> = params.iter().map(|v| self.b.func.ty(*v).clone()).collect();
+        let region = self.b.func.regions.push(Default::default());
+        let mut inner =
+            Body { b: Builder { func: self.b.func, vars: self.b.vars, region, span: Span::NONE } };
+        let values: Vec<ValueId> = types.into_iter().map(|t| inner.b.param(t, None)).collect();
+        let results = make(&mut inner, &values);
+        self.b.func.regions[region].results = results;
+        region
+    }
+
+    fn structured(&mut self, op: Op, operands: &[ValueId], regions: Vec<tfc_ir::RegionId>) -> Vec<ValueId> {
+        let spec = NodeSpec { regions, ..NodeSpec::new(op, operands, Attrs::none(), Span::NONE) };
+        let node = self.b.node(spec).unwrap_or_else(|e| panic!("{e:?}"));
+        self.b.func.nodes[node].results.clone()
+    }
+
+    fn at_most(&mut self, x: ValueId, limit: f64) -> ValueId {
+        let l = self.scalar(limit);
+        self.map(Op::Le, &[x, l])
+    }
+}
+
+#[test]
+fn branches() {
+    let mut m = Make::new(&["B"]);
+    let w = m.var("w", &[3], 1.0);
+    m.entry("f", |b| {
+        let x = b.param("x", batch(&[3]));
+        let s = b.reduce(Op::Sum, x, &[0, 1], false);
+        let small = b.at_most(s, 0.3);
+        let e = b.map(Op::Exp, &[x]);
+        let then = b.region(&[], |b, _| {
+            let y = b.map(Op::Add, &[e, x]);
+            let old = b.read(w);
+            let new = b.map(Op::Add, &[old, old]);
+            b.assign(w, new);
+            vec![y, s]
+        });
+        let other = b.region(&[], |b, _| {
+            let t = b.map(Op::Neg, &[s]);
+            vec![x, t]
+        });
+        let r = b.structured(Op::If, &[small], vec![then, other]);
+        let z = b.map(Op::Mul, &[r[0], e]);
+        vec![z, r[1]]
+    });
+    for n in [1, 2, 5] {
+        check(&m.graph, &[("B", n)]);
+    }
+}
+
+#[test]
+fn loops_carry_and_swap() {
+    let mut m = Make::new(&[]);
+    let w = m.var("w", &[4], 1.0);
+    m.entry("fibonacci", |b| {
+        let x = b.param("x", f32(&[4]));
+        let y = b.param("y", f32(&[4]));
+        let i = b.scalar(0.0);
+        let carried = [i, x, y, x];
+        let cond = b.region(&carried, |b, c| vec![b.at_most(c[0], 6.0)]);
+        let body = b.region(&carried, |b, c| {
+            let one = b.scalar(1.0);
+            let i = b.map(Op::Add, &[c[0], one]);
+            let s = b.map(Op::Add, &[c[1], c[2]]);
+            // Two values change places, one is summed, outside values are used.
+            let t = b.map(Op::Mul, &[s, y]);
+            vec![i, c[2], c[1], t]
+        });
+        b.structured(Op::While, &carried, vec![cond, body])
+    });
+    m.entry("state", |b| {
+        let old = b.read(w);
+        let i = b.scalar(0.0);
+        let acc = b.splat(0.0, old);
+        let carried = [i, acc];
+        let cond = b.region(&carried, |b, c| vec![b.at_most(c[0], 3.0)]);
+        let body = b.region(&carried, |b, c| {
+            let one = b.scalar(1.0);
+            let i = b.map(Op::Add, &[c[0], one]);
+            let now = b.read(w);
+            // `old` is the value from before the loop in every round.
+            let sum = b.map(Op::Add, &[now, old]);
+            let acc = b.map(Op::Add, &[c[1], sum]);
+            let half = b.splat(0.5, now);
+            let new = b.map(Op::Mul, &[now, half]);
+            b.assign(w, new);
+            vec![i, acc]
+        });
+        b.structured(Op::While, &carried, vec![cond, body])
+    });
+    check(&m.graph, &[]);
+}
+
+#[test]
+fn nested_loops_and_branches() {
+    let mut m = Make::new(&[]);
+    m.entry("f", |b| {
+        let x = b.param("x", f32(&[3]));
+        let i = b.scalar(0.0);
+        let carried = [i, x];
+        let cond = b.region(&carried, |b, c| vec![b.at_most(c[0], 4.0)]);
+        let body = b.region(&carried, |b, c| {
+            let one = b.scalar(1.0);
+            let next = b.map(Op::Add, &[c[0], one]);
+            let early = b.at_most(c[0], 1.5);
+            let then = b.region(&[], |b, _| {
+                let j = b.scalar(0.0);
+                let inner = [j, c[1]];
+                let cond = b.region(&inner, |b, k| {
+                    // The inner bound is the outer counter.
+                    vec![b.map(Op::Lt, &[k[0], c[0]])]
+                });
+                let body = b.region(&inner, |b, k| {
+                    let one = b.scalar(1.0);
+                    let j = b.map(Op::Add, &[k[0], one]);
+                    let s = b.map(Op::Add, &[k[1], x]);
+                    vec![j, s]
+                });
+                vec![b.structured(Op::While, &inner, vec![cond, body])[1]]
+            });
+            let other = b.region(&[], |b, _| vec![b.map(Op::Neg, &[c[1]])]);
+            let y = b.structured(Op::If, &[early], vec![then, other])[0];
+            let y = b.map(Op::Mul, &[y, x]);
+            vec![next, y]
+        });
+        b.structured(Op::While, &carried, vec![cond, body])
+    });
+    let p = check(&m.graph, &[]);
+    if std::env::var_os("SHOW").is_some() {
+        println!("{}", p.plan_text());
+    }
+}
+
+#[test]
+fn a_function_with_its_own_gradient() {
+    let mut m = Make::new(&["B"]);
+    m.entry("f", |b| {
+        let x = b.param("x", batch(&[3]));
+        let forward = b.region(&[x], |b, p| vec![b.map(Op::Exp, &[p[0]])]);
+        // Three times the true one.
+        let backward = b.region(&[x, x, x], |b, p| {
+            let three = b.splat(3.0, p[0]);
+            let t = b.map(Op::Mul, &[p[1], p[2]]);
+            vec![b.map(Op::Mul, &[t, three])]
+        });
+        let y = b.structured(Op::CustomGrad, &[x], vec![forward, backward])[0];
+        let s = b.reduce(Op::Sum, y, &[0, 1], false);
+        let g = b.grad(s, &[x])[0];
+        vec![y, g]
+    });
+    let p = check(&m.graph, &[("B", 2)]);
+    let x = support::feed(DType::F32, &[2, 3], 5);
+    let out = support::Machine::new(&p).call(&p, "f", &[x]);
+    for (y, g) in out[0].to_f64().into_iter().zip(out[1].to_f64()) {
+        assert!((g - 3.0 * y).abs() < 1e-5 * g.abs());
+    }
+}

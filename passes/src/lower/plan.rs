@@ -65,6 +65,8 @@ struct Planner<'a> {
     writes: BTreeMap<VarId, Vec<u32>>,
     /// Steps that write rows of a variable while reading their operands.
     scatters: BTreeSet<u32>,
+    /// First and last step of each loop.
+    loops: Vec<(u32, u32)>,
     params: Vec<Port>,
     results: Vec<Port>,
 }
@@ -95,6 +97,7 @@ impl<'a> Planner<'a> {
             read_uses: BTreeMap::new(),
             writes: BTreeMap::new(),
             scatters: BTreeSet::new(),
+            loops: vec![],
             params: vec![],
             results: vec![],
         }
@@ -612,6 +615,8 @@ impl<'a> Planner<'a> {
                 let place = self.build.place(node.span);
                 steps.push(Step::Assert { cond, message, place });
             }
+            ("if", _) => self.branch(node, region, steps)?,
+            ("while", _) => self.repeat(node, region, steps)?,
             _ => {
                 return Err(vec![
                     Diag::error("E0490", format!("`{}` cannot be compiled yet", node.op.name()))
@@ -622,12 +627,118 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
+    /// Both branches bring their values to the same places.
+    fn branch(
+        &mut self,
+        node: &Node,
+        region: RegionId,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Vec<Diag>> {
+        let time = self.tick();
+        let cond = self.read(node.operands[0], time);
+        for &v in &node.results {
+            let s = self.value(v);
+            self.storages.list[s.0 as usize].region = region.index() as u32;
+        }
+        let mut sides = vec![];
+        for &r in &node.regions {
+            let mut list = self.region(r)?;
+            let from = self.func.regions[r].results.clone();
+            for (src, dst) in from.into_iter().zip(&node.results) {
+                list.push(self.bring(src, *dst, r));
+            }
+            sides.push(list);
+        }
+        let (Some(otherwise), Some(then)) = (sides.pop(), sides.pop()) else { return Ok(()) };
+        steps.push(Step::If { cond, then, otherwise });
+        Ok(())
+    }
+
+    fn bring(&mut self, src: ValueId, dst: ValueId, region: RegionId) -> Step {
+        let ty = self.func.ty(dst).clone();
+        let (s, d) = (self.value(src), self.value(dst));
+        let step = self.copy(s, d, &ty, region);
+        self.note_read(src, self.time);
+        step
+    }
+
+    /// Carried values have one place each, for all rounds and afterwards.
+    fn repeat(
+        &mut self,
+        node: &Node,
+        region: RegionId,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Vec<Diag>> {
+        let func = self.func;
+        let [cond, body] = *node.regions else { return Ok(()) };
+        let mut carried = vec![];
+        for (&from, &to) in node.operands.iter().zip(&node.results) {
+            let s = self.value(to);
+            self.storages.list[s.0 as usize].region = region.index() as u32;
+            carried.push(s);
+            steps.push(self.bring(from, to, region));
+        }
+        for r in [cond, body] {
+            for (&p, &s) in func.regions[r].params.iter().zip(&carried) {
+                self.storage_of[p] = Some(s);
+            }
+        }
+        let first = self.time + 1;
+        let head = self.region(cond)?;
+        let time = self.tick();
+        let test = self.read(func.regions[cond].results[0], time);
+        let mut list = self.region(body)?;
+        let next = func.regions[body].results.clone();
+        // A value that moves to another place is taken aside before any place
+        // is overwritten.
+        let mut sources = vec![];
+        for (i, &v) in next.iter().enumerate() {
+            let s = self.value(v);
+            let moved = s != carried[i] && carried.contains(&s);
+            if moved {
+                let ty = func.ty(v).clone();
+                let aside = self.storages.new_storage(
+                    ty.dtype,
+                    ty.elements(),
+                    None,
+                    body.index() as u32,
+                );
+                let step = self.copy(s, aside, &ty, body);
+                // Must stay a copy.
+                self.copies.pop();
+                list.push(step);
+                sources.push(aside);
+            } else {
+                sources.push(s);
+            }
+        }
+        for (i, &v) in next.iter().enumerate() {
+            if sources[i] != carried[i] {
+                let ty = func.ty(v).clone();
+                list.push(self.copy(sources[i], carried[i], &ty, body));
+                self.note_read(v, self.time);
+            }
+        }
+        let last = self.tick();
+        self.storages.add_loop(first, last);
+        self.loops.push((first, last));
+        steps.push(Step::While { head, cond: test, body: list });
+        Ok(())
+    }
+
     /// Reads whose variable is written before the last use of their value.
     fn late_reads(&self) -> BTreeSet<NodeId> {
         let mut out = BTreeSet::new();
         for (node, var, time) in &self.reads {
             let value = self.func.nodes[*node].results[0];
-            let Some(last) = self.read_uses.get(&value) else { continue };
+            let Some(&(mut last)) = self.read_uses.get(&value) else { continue };
+            // What a loop uses from outside, it uses in every round.
+            for (first, end) in &self.loops {
+                if time < first && *first <= last && last <= *end {
+                    last = end + 1;
+                }
+            }
+            let last = &last;
             let writes = self.writes.get(var).into_iter().flatten();
             // A write in the very step of the last use is the copy (or the
             // in-place update) that ends the old value's life.

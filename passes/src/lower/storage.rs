@@ -40,8 +40,6 @@ pub(crate) struct Storages {
     pub list: Vec<Storage>,
     /// Per step: outputs that may take the bytes of an input.
     in_place: BTreeMap<u32, Vec<(StorageId, StorageId)>>,
-    /// Loops as `[first, last]` steps.
-    loops: Vec<(u32, u32)>,
 }
 
 impl Storages {
@@ -60,7 +58,6 @@ impl Storages {
 
     /// Everything touched in a loop but written before it lives through it.
     pub fn add_loop(&mut self, first: u32, last: u32) {
-        self.loops.push((first, last));
         for s in &mut self.list {
             let enters = s.touches.first().is_some_and(|(t, _)| *t < first);
             let inside = s.touches.iter().any(|(t, _)| *t >= first && *t <= last);
