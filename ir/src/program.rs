@@ -47,7 +47,11 @@ fn print(plan: &Plan, out: &mut String) -> fmt::Result {
             writeln!(out, "initialise {{")?;
         } else {
             let ports = |ports: &[Port]| {
-                ports.iter().map(|p| format!("{}: {}", p.name, p.text)).collect::<Vec<_>>().join(", ")
+                ports
+                    .iter()
+                    .map(|p| format!("{}: {}", p.name, p.text))
+                    .collect::<Vec<_>>()
+                    .join(", ")
             };
             writeln!(
                 out,

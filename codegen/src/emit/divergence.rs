@@ -1,21 +1,21 @@
 //! Which registers differ between the lanes of a vector loop.
 
 use std::collections::BTreeSet;
-use tfc_ir::kernel::{Ix, Kernel, Loop, LoopVar, Reg, Stmt};
+use tfc_ir::kernel::{Ix, Loop, LoopVar, Reg, Stmt};
 
 /// Registers of `l`'s body that may differ between its iterations.
-pub(super) fn varying(kernel: &Kernel, l: &Loop) -> BTreeSet<Reg> {
+pub(super) fn varying(l: &Loop) -> BTreeSet<Reg> {
     let mut out: BTreeSet<Reg> = l.carried.iter().map(|c| c.acc).collect();
     loop {
         let before = out.len();
-        walk(kernel, &l.body, l.var, &mut out);
+        walk(&l.body, l.var, &mut out);
         if out.len() == before {
             return out;
         }
     }
 }
 
-fn walk(kernel: &Kernel, stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) {
+fn walk(stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) {
     let ix_varies = |ix: &Ix, out: &BTreeSet<Reg>| {
         ix.terms.iter().any(|(v, _)| *v == var) || ix.regs.iter().any(|(r, _)| out.contains(r))
     };
@@ -33,7 +33,7 @@ fn walk(kernel: &Kernel, stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) 
                 }
             }
             Stmt::Loop(inner) => {
-                walk(kernel, &inner.body, var, out);
+                walk(&inner.body, var, out);
                 for c in &inner.carried {
                     if [c.init, c.acc, c.next].iter().any(|r| out.contains(r)) {
                         out.extend([c.acc, c.result]);

@@ -292,7 +292,7 @@ impl Emit<'_> {
         let vectors = l.mode == LoopMode::Vector && self.group.is_none() && !has_vector(&l.body);
         let mut at = Segment { next: lo, carried: inits };
         if vectors {
-            let (few, many) = (Group::new(self.kernel, l, 1), unroll(l));
+            let (few, many) = (Group::new(l, 1), unroll(l));
             if many > 1 {
                 at =
                     self.vector_segment(l, &hoisted, at, hi, Group { unroll: many, ..few.clone() });
@@ -527,8 +527,8 @@ struct Segment {
 }
 
 impl Group {
-    fn new(kernel: &Kernel, l: &Loop, unroll: u32) -> Group {
-        Group { var: l.var, unroll, varying: divergence::varying(kernel, l) }
+    fn new(l: &Loop, unroll: u32) -> Group {
+        Group { var: l.var, unroll, varying: divergence::varying(l) }
     }
 }
 

@@ -262,8 +262,10 @@ impl Emit<'_> {
     /// sum is rounded to odd, which makes the second rounding harmless.
     fn fma_without_instruction(&mut self, args: &[Val]) -> Val {
         use ScalarType::{Bool, F32, F64, I64};
-        let wide: Vec<Val> =
-            args.iter().map(|a| self.op(ScalarOp::Convert, F64, &[F32], &[a.clone()])).collect();
+        let wide: Vec<Val> = args
+            .iter()
+            .map(|a| self.op(ScalarOp::Convert, F64, &[F32], std::slice::from_ref(a)))
+            .collect();
         let two = |e: &mut Self, op, a: &Val, b: &Val| {
             e.op(op, F64, &[F64, F64], &[a.clone(), b.clone()])
         };

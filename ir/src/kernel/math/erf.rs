@@ -9,7 +9,7 @@ use crate::kernel::Reg;
 pub(super) fn erf(s: &mut Seq, x: Reg) -> Reg {
     let z = s.mul(x, x);
     let near = if s.is_f32() { s.poly(z, &ERF_NEAR_32) } else { s.poly(z, &ERF_NEAR_64) };
-    let near = s.mul(x, near);
+    let near = s.fma(x, near, x);
     let a = s.abs(x);
     let log_erfc = if s.is_f32() {
         let t = s.at_most(a, 4.0);

@@ -50,25 +50,6 @@ fn expm1_reduced(s: &mut Seq, r: Reg) -> Reg {
 /// `low` is added to `x` in higher precision.
 pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
     let magic = magic(s);
-    if s.is_f32() {
-        // Twice the power, so that one factor is squared instead of two made:
-        // results may be subnormal or overflow only in the last product.
-        let half = s.c(LOG2_E / 2.0);
-        let t = s.fma(x, half, magic);
-        let n = s.sub(t, magic);
-        let hi = s.c(-2.0 * LN2_HI_32);
-        let lo = s.c(-2.0 * LN2_LO_32);
-        let r = s.fma(n, hi, x);
-        let r = s.fma(n, lo, r);
-        let q = s.poly(r, &EXP_WIDE_32);
-        let one = s.c(1.0);
-        let p = s.fma(r, q, one);
-        let p = s.fma(r, p, one);
-        let t = s.bits(t);
-        let scale = power_of_two(s, t, 127);
-        let p = s.mul(p, scale);
-        return s.mul(p, scale);
-    }
     let scale = s.c(LOG2_E);
     let t = s.fma(x, scale, magic);
     let n = s.sub(t, magic);
@@ -76,16 +57,23 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
     if let Some(low) = low {
         r = s.add(r, low);
     }
-    let p = expm1_reduced(s, r);
     let one = s.c(1.0);
-    let p = s.add(p, one);
-    // Two factors, so that neither overflows when the result is subnormal.
+    let p = if s.is_f32() {
+        let q = s.poly(r, &EXP_32);
+        let p = s.fma(r, q, one);
+        s.fma(r, p, one)
+    } else {
+        let p = expm1_reduced(s, r);
+        s.add(p, one)
+    };
+    // Two factors: the whole power may be no normal number, only the result.
     let half = s.c(0.5);
     let t1 = s.fma(n, half, magic);
     let (t, t1) = (s.bits(t), s.bits(t1));
     let rest = s.sub(t, t1);
-    let first = power_of_two(s, t1, 1023);
-    let second = power_of_two(s, rest, 1023);
+    let bias = bias(s);
+    let first = power_of_two(s, t1, bias);
+    let second = power_of_two(s, rest, bias);
     let p = s.mul(p, first);
     s.mul(p, second)
 }
@@ -128,8 +116,7 @@ pub(super) fn sigmoid(s: &mut Seq, x: Reg) -> Reg {
     let (zero, one) = (s.c(0.0), s.c(1.0));
     let negative = s.lt(x, zero);
     let top = s.select(negative, e, one);
-    let bottom = s.add(e, one);
-    s.div(top, bottom)
+    quotient(s, top, e, one)
 }
 
 pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
@@ -150,7 +137,21 @@ pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
     let less = s.sub(power, one);
     let e = s.fma(power, q, less);
     let two = s.c(2.0);
-    let bottom = s.add(e, two);
-    let v = s.div(e, bottom);
+    let v = quotient(s, e, e, two);
     s.with_sign(v, x)
+}
+
+/// `top / (e + c)`: the sum and the quotient are rounded, and what they lost is
+/// put back.
+fn quotient(s: &mut Seq, top: Reg, e: Reg, c: Reg) -> Reg {
+    let bottom = s.add(e, c);
+    let back = s.sub(bottom, c);
+    let bottom_low = s.sub(e, back);
+    let one = s.c(1.0);
+    let inverse = s.div(one, bottom);
+    let v = s.mul(top, inverse);
+    let minus = s.neg(v);
+    let rest = s.fma(minus, bottom, top);
+    let rest = s.fma(minus, bottom_low, rest);
+    s.fma(rest, inverse, v)
 }

@@ -1,15 +1,8 @@
 //! Coefficients, lowest first. Made by minimax.py; do not edit.
 
-/// `(exp(r) - 1 - r) / r^2`, |r| <= ln 2. Error 5.6e-10.
-pub(super) const EXP_WIDE_32: [f32; 7] = [
-    5.0e-01,
-    1.6666675e-01,
-    4.1666526e-02,
-    8.332526e-03,
-    1.3893711e-03,
-    2.0110064e-04,
-    2.4439834e-05,
-];
+/// `(exp(r) - 1 - r) / r^2`, |r| <= ln 2 / 2, for exp. Error 3.1e-9.
+pub(super) const EXP_32: [f32; 5] =
+    [4.9999994e-01, 1.6666521e-01, 4.166839e-02, 8.3687445e-03, 1.3814569e-03];
 
 /// `(exp(r) - 1 - r) / r^2`, |r| <= ln 2 / 2, for expm1. Error 2.4e-10.
 pub(super) const EXPM1_32: [f32; 6] =
@@ -90,9 +83,9 @@ pub(super) const COS_64: [f64; 6] = [
     -1.1359621706949293e-11,
 ];
 
-/// `erf(x) / x` in z = x^2, |x| <= 0.95. Error 6.1e-10.
+/// `erf(x) / x - 1` in z = x^2, |x| <= 0.95. Error 6.1e-10.
 pub(super) const ERF_NEAR_32: [f32; 7] = [
-    1.1283792e+00,
+    1.2837917e-01,
     -3.7612632e-01,
     1.12836644e-01,
     -2.6857706e-02,
@@ -112,9 +105,9 @@ pub(super) const ERF_FAR_32: [f32; 7] = [
     1.9360034e-04,
 ];
 
-/// `erf(x) / x` in z = x^2, |x| <= 1. Error 1.3e-19.
+/// `erf(x) / x - 1` in z = x^2, |x| <= 1. Error 1.3e-19.
 pub(super) const ERF_NEAR_64: [f64; 13] = [
-    1.1283791670955126,
+    0.1283791670955126,
     -0.3761263890318375,
     0.11283791670954854,
     -0.02686617064507231,
