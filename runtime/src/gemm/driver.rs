@@ -1,0 +1,193 @@
+//! The blocked product: panels in cache, tiles in registers.
+//!
+//! For one rectangle of the result: columns in blocks of [`NC`], `k` in equal
+//! blocks of at most [`KC`], rows in blocks of [`MC`]; the right operand's block
+//! is packed once per column and `k` block, the left one's once per row block. An
+//! operand is used where it is when packing would cost more than it saves.
+//!
+//! `k` is cut the same way whatever the rectangle, and never between threads, so
+//! an element's bits do not depend on the rectangle it is computed in.
+
+use super::kernel::{Kernels, MAX_TILE, Real};
+use super::pack::Operand;
+use crate::mem::Bytes;
+use std::cell::RefCell;
+
+/// Steps of `k` a panel has at most: 16 columns of f32 are 24 KiB of L1.
+const KC: usize = 384;
+/// Rows of a block: with `KC` steps, a quarter of an L2.
+const MC: usize = 120;
+/// Columns of a block.
+const NC: usize = 1024;
+/// Columns after which a finished block is handed on, while in L2.
+const GROUP: usize = 128;
+/// Up to this many rows the right operand is not worth packing.
+const DIRECT_B_ROWS: usize = 24;
+/// Up to this many columns the left operand is not worth packing.
+const DIRECT_A_COLUMNS: usize = 256;
+
+/// A rectangle of a product.
+pub struct Rect<'a, T> {
+    pub rows: (usize, usize),
+    pub columns: (usize, usize),
+    pub k: usize,
+    pub a: &'a dyn Operand<T>,
+    pub b: &'a dyn Operand<T>,
+    /// Element `(rows.0, columns.0)` of the result, and its stride between rows.
+    pub c: *mut T,
+    pub c_row: usize,
+    pub accumulate: bool,
+    /// Called for each part of the rectangle when it is final.
+    pub finished: Option<&'a dyn Fn(usize, usize, usize, usize)>,
+}
+
+thread_local! {
+    static PANELS: RefCell<[Bytes; 2]> = const { RefCell::new([Bytes::empty(), Bytes::empty()]) };
+}
+
+fn grow(bytes: &mut Bytes, len: usize) {
+    if bytes.reserve(len).is_err() {
+        std::alloc::handle_alloc_error(std::alloc::Layout::new::<u64>());
+    }
+}
+
+/// # Safety
+/// The operands have the lanes and steps of the rectangle; `c` is valid for it
+/// and overlaps neither operand.
+pub unsafe fn rectangle<T: Real>(kernels: &Kernels<T>, g: &Rect<'_, T>) {
+    PANELS.with_borrow_mut(|[a_panels, b_panels]| {
+        let size = size_of::<T>();
+        grow(a_panels, (MC + kernels.mr()) * KC * size);
+        // SAFETY: passed on.
+        unsafe { blocks(kernels, g, a_panels, b_panels) }
+    });
+}
+
+/// # Safety
+/// As [`rectangle`]; `a_panels` has room for a block.
+unsafe fn blocks<T: Real>(
+    kernels: &Kernels<T>,
+    g: &Rect<'_, T>,
+    a_panels: &mut Bytes,
+    b_panels: &mut Bytes,
+) {
+    let (mr, nr) = (kernels.mr(), kernels.nr);
+    let (m, n) = (g.rows.1 - g.rows.0, g.columns.1 - g.columns.0);
+    // Whole tiles, so that no row block ends in a thin one.
+    let row_block = (MC / mr * mr).max(mr);
+    let k_blocks = g.k.div_ceil(KC).max(1);
+    let kc_max = g.k.div_ceil(k_blocks);
+    let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
+    let direct_a =
+        g.a.direct()
+            .filter(|(_, _, step)| if *step == 1 { n <= DIRECT_A_COLUMNS } else { n <= 2 * nr });
+    let b_size = kc_max * n.min(NC).next_multiple_of(nr) * size_of::<T>();
+    grow(b_panels, b_size);
+    let (pa, pb) = (a_panels.as_ptr().cast::<T>(), b_panels.as_ptr().cast::<T>());
+    for jc in (0..n).step_by(NC) {
+        let nc = NC.min(n - jc);
+        for kb in 0..k_blocks {
+            let k0 = kb * kc_max;
+            let kc = kc_max.min(g.k - k0);
+            let (first, last) = (kb == 0 && !g.accumulate, kb + 1 == k_blocks);
+            // SAFETY: lanes and steps are inside the rectangle; panels have room
+            // for `nc` columns and `row_block` rows of `kc` steps.
+            unsafe {
+                for j in (0..nc).step_by(nr) {
+                    let lanes = nr.min(nc - j);
+                    // A last, narrow panel is always packed: loads are whole.
+                    if direct_b.is_none() || lanes < nr {
+                        let column = g.columns.0 + jc + j;
+                        g.b.pack(column, lanes, k0, kc, nr, pb.add(j * kc));
+                    }
+                }
+                for ic in (0..m).step_by(row_block) {
+                    let mc = row_block.min(m - ic);
+                    let row = g.rows.0 + ic;
+                    if direct_a.is_none() {
+                        for i in (0..mc).step_by(mr) {
+                            g.a.pack(row + i, mr.min(mc - i), k0, kc, mr, pa.add(i * kc));
+                        }
+                    }
+                    for jg in (0..nc).step_by(GROUP) {
+                        let width = GROUP.min(nc - jg);
+                        for j in (jg..jg + width).step_by(nr) {
+                            let lanes = nr.min(nc - j);
+                            let (b, b_step) = match direct_b {
+                                Some((b, _, step)) if lanes == nr => {
+                                    (b.add(k0 * step + g.columns.0 + jc + j), step)
+                                }
+                                _ => (pb.add(j * kc).cast_const(), nr),
+                            };
+                            for i in (0..mc).step_by(mr) {
+                                let rows = mr.min(mc - i);
+                                let (a, a_row, a_step) = match direct_a {
+                                    Some((a, lane, step)) => {
+                                        (a.add((row + i) * lane + k0 * step), lane, step)
+                                    }
+                                    None => (pa.add(i * kc).cast_const(), 1, mr),
+                                };
+                                let c = g.c.add((ic + i) * g.c_row + jc + j);
+                                let tile = kernels.tiles[rows - 1];
+                                if lanes == nr {
+                                    tile(
+                                        kc,
+                                        a,
+                                        a_row as isize,
+                                        a_step as isize,
+                                        b,
+                                        b_step as isize,
+                                        c,
+                                        g.c_row as isize,
+                                        !first,
+                                    );
+                                } else {
+                                    let mut edge = [T::default(); MAX_TILE];
+                                    tile(
+                                        kc,
+                                        a,
+                                        a_row as isize,
+                                        a_step as isize,
+                                        b,
+                                        b_step as isize,
+                                        edge.as_mut_ptr(),
+                                        nr as isize,
+                                        false,
+                                    );
+                                    copy_edge(&edge, nr, c, g.c_row, rows, lanes, !first);
+                                }
+                            }
+                        }
+                        if last && let Some(finished) = g.finished {
+                            let column = g.columns.0 + jc + jg;
+                            finished(row, row + mc, column, column + width);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `c` is valid for `rows` rows of `lanes` elements.
+unsafe fn copy_edge<T: Real>(
+    edge: &[T; MAX_TILE],
+    nr: usize,
+    c: *mut T,
+    c_row: usize,
+    rows: usize,
+    lanes: usize,
+    add: bool,
+) {
+    for r in 0..rows {
+        for l in 0..lanes {
+            // SAFETY: the caller's promise.
+            unsafe {
+                let c = c.add(r * c_row + l);
+                let v = edge[r * nr + l];
+                *c = if add { *c + v } else { v };
+            }
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! Products against plain sums in f64.
+
+use half::{bf16, f16};
+use std::sync::Mutex;
+use tfc_abi::DType;
+use tfc_runtime::Pool;
+use tfc_runtime::gemm::kernel::Real;
+use tfc_runtime::gemm::{MatMulArgs, arch, matmul, real};
+
+/// Small reproducible numbers.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        self.next() as usize % n
+    }
+
+    /// In -1..1, with few bits so that half-precision holds it exactly.
+    fn value(&mut self) -> f64 {
+        (self.next() % 257) as f64 / 128.0 - 1.0
+    }
+}
+
+trait Elem: Copy {
+    const DTYPE: DType;
+    fn of(v: f64) -> Self;
+    fn to(self) -> f64;
+}
+
+macro_rules! elem {
+    ($($t:ty, $d:ident, $from:expr, $to:expr;)*) => {$(
+        impl Elem for $t {
+            const DTYPE: DType = DType::$d;
+            fn of(v: f64) -> $t {
+                ($from)(v)
+            }
+            fn to(self) -> f64 {
+                ($to)(self)
+            }
+        }
+    )*};
+}
+
+elem! {
+    f32, F32, |v| v as f32, f64::from;
+    f64, F64, |v| v, |v| v;
+    f16, F16, f16::from_f64, f16::to_f64;
+    bf16, BF16, bf16::from_f64, bf16::to_f64;
+    i32, I32, |v: f64| (v * 100.0) as i32, f64::from;
+    i64, I64, |v: f64| (v * 100.0) as i64, |v| v as f64;
+    i8, I8, |v: f64| (v * 3.0) as i8, f64::from;
+    u8, U8, |v: f64| (v * 3.0) as u8, f64::from;
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    m: usize,
+    n: usize,
+    k: usize,
+    batch: usize,
+    trans_a: bool,
+    trans_b: bool,
+    accumulate: bool,
+    share_b: bool,
+}
+
+struct Data<T> {
+    a: Vec<T>,
+    b: Vec<T>,
+    c: Vec<T>,
+}
+
+impl Case {
+    fn random(r: &mut Random) -> Case {
+        let size = |r: &mut Random| match r.below(8) {
+            0 => r.below(3),
+            1 => 1,
+            2 => r.below(150),
+            _ => 1 + r.below(40),
+        };
+        let flag = |r: &mut Random| r.below(2) == 1;
+        Case {
+            m: size(r),
+            n: size(r),
+            k: if r.below(10) == 0 { r.below(900) } else { size(r) },
+            batch: if r.below(4) == 0 { r.below(4) } else { 1 },
+            trans_a: flag(r),
+            trans_b: flag(r),
+            accumulate: r.below(4) == 0,
+            share_b: flag(r),
+        }
+    }
+
+    fn data<T: Elem>(&self, r: &mut Random) -> Data<T> {
+        let mut fill = |n: usize| (0..n).map(|_| T::of(r.value())).collect();
+        let b_count = if self.share_b { 1 } else { self.batch };
+        Data {
+            a: fill(self.batch * self.m * self.k),
+            b: fill(b_count * self.k * self.n),
+            c: fill(self.batch * self.m * self.n),
+        }
+    }
+
+    fn args<T: Elem>(&self, d: &mut Data<T>) -> MatMulArgs {
+        MatMulArgs {
+            dtype: T::DTYPE,
+            a: d.a.as_ptr().cast(),
+            b: d.b.as_ptr().cast(),
+            c: d.c.as_mut_ptr().cast(),
+            m: self.m,
+            n: self.n,
+            k: self.k,
+            batch: self.batch,
+            a_stride: self.m * self.k,
+            b_stride: if self.share_b { 0 } else { self.k * self.n },
+            trans_a: self.trans_a,
+            trans_b: self.trans_b,
+            accumulate: self.accumulate,
+        }
+    }
+
+    fn naive<T: Elem>(&self, d: &Data<T>) -> Vec<f64> {
+        let mut out = vec![];
+        for x in 0..self.batch {
+            let a = &d.a[x * self.m * self.k..];
+            let b = &d.b[if self.share_b { 0 } else { x * self.k * self.n }..];
+            for i in 0..self.m {
+                for j in 0..self.n {
+                    let at = (x * self.m + i) * self.n + j;
+                    let mut sum = if self.accumulate { d.c[at].to() } else { 0.0 };
+                    for p in 0..self.k {
+                        let a = a[if self.trans_a { p * self.m + i } else { i * self.k + p }];
+                        let b = b[if self.trans_b { j * self.k + p } else { p * self.n + j }];
+                        sum += a.to() * b.to();
+                    }
+                    out.push(sum);
+                }
+            }
+        }
+        out
+    }
+
+    fn compare<T: Elem>(&self, got: &[T], want: &[f64], tolerance: f64) {
+        for (i, (g, w)) in got.iter().zip(want).enumerate() {
+            let scale = 1.0 + w.abs();
+            assert!((g.to() - w).abs() <= tolerance * scale, "{self:?} at {i}: {} {w}", g.to());
+        }
+    }
+}
+
+fn floats<T: Elem>(cases: usize, seed: u64, tolerance: f64) {
+    let mut r = Random(seed);
+    let pools = [Pool::new(1), Pool::new(2), Pool::new(3)];
+    for i in 0..cases {
+        let case = Case::random(&mut r);
+        let mut d = case.data::<T>(&mut r);
+        let want = case.naive(&d);
+        let args = case.args(&mut d);
+        // SAFETY: the operands have the sizes of the case.
+        unsafe { matmul(&pools[i % 3], &args, None) };
+        case.compare(&d.c, &want, tolerance);
+    }
+}
+
+#[test]
+fn f32_products() {
+    floats::<f32>(600, 1, 1e-4);
+}
+
+#[test]
+fn f64_products() {
+    floats::<f64>(300, 2, 1e-12);
+}
+
+#[test]
+fn half_products() {
+    floats::<f16>(200, 3, 2e-3);
+    floats::<bf16>(200, 4, 2e-2);
+}
+
+#[test]
+fn integer_products_wrap() {
+    floats::<i32>(150, 5, 0.0);
+    floats::<i64>(150, 6, 0.0);
+    let mut r = Random(7);
+    let pool = Pool::new(2);
+    for _ in 0..150 {
+        let case = Case::random(&mut r);
+        let mut d = case.data::<i8>(&mut r);
+        let want: Vec<i8> = case.naive(&d).iter().map(|v| *v as i64 as i8).collect();
+        let args = case.args(&mut d);
+        // SAFETY: the operands have the sizes of the case.
+        unsafe { matmul(&pool, &args, None) };
+        assert_eq!(d.c, want, "{case:?}");
+        let mut d = case.data::<u8>(&mut r);
+        let want: Vec<u8> = case.naive(&d).iter().map(|v| *v as i64 as u8).collect();
+        let args = case.args(&mut d);
+        // SAFETY: as above.
+        unsafe { matmul(&pool, &args, None) };
+        assert_eq!(d.c, want, "{case:?}");
+    }
+}
+
+#[test]
+fn every_instruction_set_agrees() {
+    let mut r = Random(8);
+    let pool = Pool::new(2);
+    for kernels in arch::all_f32() {
+        for _ in 0..200 {
+            let case = Case::random(&mut r);
+            let mut d = case.data::<f32>(&mut r);
+            let want = case.naive(&d);
+            let args = case.args(&mut d);
+            // SAFETY: the operands have the sizes of the case; the CPU has the set.
+            unsafe { real(kernels, &pool, &args, None) };
+            case.compare(&d.c, &want, 1e-4);
+        }
+    }
+    for kernels in arch::all_f64() {
+        for _ in 0..100 {
+            let case = Case::random(&mut r);
+            let mut d = case.data::<f64>(&mut r);
+            let want = case.naive(&d);
+            let args = case.args(&mut d);
+            // SAFETY: as above.
+            unsafe { real(kernels, &pool, &args, None) };
+            case.compare(&d.c, &want, 1e-12);
+        }
+    }
+    assert!(!f32::kernels().name.is_empty());
+}
+
+#[test]
+fn threads_change_no_bit() {
+    let mut r = Random(9);
+    let one = Pool::new(1);
+    for threads in [2, 3, 5, 8] {
+        let many = Pool::new(threads);
+        for (m, n, k) in
+            [(64, 512, 784), (300, 200, 500), (1, 3000, 700), (7, 1000, 400), (900, 1, 800)]
+        {
+            for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
+                let case =
+                    Case { m, n, k, batch: 1, trans_a, trans_b, accumulate: false, share_b: false };
+                let mut d = case.data::<f32>(&mut r);
+                let args = case.args(&mut d);
+                // SAFETY: the operands have the sizes of the case.
+                unsafe { matmul(&one, &args, None) };
+                let first: Vec<u32> = d.c.iter().map(|v| v.to_bits()).collect();
+                // SAFETY: as above.
+                unsafe { matmul(&many, &args, None) };
+                let second: Vec<u32> = d.c.iter().map(|v| v.to_bits()).collect();
+                assert!(first == second, "{case:?} with {threads} threads");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_block_is_finished_once_and_final() {
+    let mut r = Random(10);
+    let pool = Pool::new(3);
+    for i in 0..200 {
+        let mut case = Case::random(&mut r);
+        if i % 10 == 0 {
+            (case.m, case.n, case.k) = (150, 1300, 400);
+        }
+        let mut d = case.data::<f32>(&mut r);
+        let want = case.naive(&d);
+        let args = case.args(&mut d);
+        let seen = Mutex::new(vec![0u8; want.len()]);
+        let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
+            let args = &args; // the whole, which is `Sync`
+            let mut seen = seen.lock().unwrap();
+            for row in r0..r1 {
+                for column in c0..c1 {
+                    let at = row * case.n + column;
+                    seen[at] += 1;
+                    // SAFETY: inside the result; this block is ours now.
+                    let v = unsafe { args.c.cast::<f32>().add(at).read() };
+                    assert!((f64::from(v) - want[at]).abs() < 1e-3 * (1.0 + want[at].abs()));
+                }
+            }
+        };
+        // SAFETY: the operands have the sizes of the case.
+        unsafe { matmul(&pool, &args, Some(&finished)) };
+        assert!(seen.lock().unwrap().iter().all(|s| *s == 1), "{case:?}");
+    }
+}
