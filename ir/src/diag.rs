@@ -1,5 +1,9 @@
 //! Diagnostics: a code, the cause, the places, a way out.
 
+pub mod render;
+
+pub use render::{Style, render};
+
 /// A byte range of one source file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Span {

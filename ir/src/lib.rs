@@ -20,6 +20,7 @@
 pub mod attr;
 pub mod build;
 pub mod cost;
+pub mod codes;
 pub mod diag;
 pub mod dim;
 pub mod eval;

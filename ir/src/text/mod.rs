@@ -15,6 +15,7 @@
 
 pub mod ast;
 pub mod device;
+pub mod fmt;
 pub mod lexer;
 pub(crate) mod names;
 pub mod parse;
@@ -23,6 +24,7 @@ pub mod print;
 pub mod resolve;
 pub mod same;
 
+pub use fmt::fmt;
 pub use print::print;
 pub use same::same;
 

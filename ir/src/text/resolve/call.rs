@@ -275,7 +275,7 @@ impl Resolver<'_> {
                     Err(Failure::Reported) => val = Val::Poison,
                     Err(Failure::Mismatch(m)) => {
                         let mut diag = Diag::error(
-                            "E0231",
+                            "E0229",
                             format!("`{}` cannot be {actual}: {}", name.text, m.why),
                         )
                         .at(span, format!("this is {actual}"))

@@ -217,7 +217,7 @@ impl Resolver<'_> {
                     _ => continue,
                 };
                 self.diags.push(
-                    Diag::error("E0113", format!("a library cannot have {what}"))
+                    Diag::error("E0146", format!("a library cannot have {what}"))
                         .at(span, "only `use`, `let`, `dim` and `func` stand in libraries"),
                 );
             }

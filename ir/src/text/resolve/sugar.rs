@@ -172,7 +172,7 @@ impl Resolver<'_> {
                 {
                     return self.error(
                         Diag::error(
-                            "E0514",
+                            "E0530",
                             format!("\"{path}\" holds {}, but {want} is wanted", tensor.dtype()),
                         )
                         .at(path_span, format!("element type {}", tensor.dtype()))
@@ -183,7 +183,7 @@ impl Resolver<'_> {
                 Val::Const(Arc::new(tensor))
             }
             Err(why) => self
-                .error(Diag::error("E0515", format!("cannot read \"{path}\"")).at(path_span, why)),
+                .error(Diag::error("E0531", format!("cannot read \"{path}\"")).at(path_span, why)),
         }
     }
 

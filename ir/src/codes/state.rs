@@ -1,0 +1,149 @@
+//! E04xx: state, effects, control flow.
+
+use super::{Code, graph, late};
+
+pub const CODES: &[Code] = &[
+    graph(
+        "E0401",
+        "an initialiser that needs a call",
+        "Initialisers run once, when the program starts, before any entry is called: what is fed or \
+         computed in a call is not there.",
+        "func g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = x\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
+        "func g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = zeros\n  assign(m, x)\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
+    ),
+    graph(
+        "E0402",
+        "not a variable",
+        "Only variables, declared with `var`, can be written. Everything else has one value.",
+        "entry f(x: f32[3]) {\n  assign(x, x + 1)\n}\n",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  assign(w, x + 1)\n}\n",
+    ),
+    graph(
+        "E0403",
+        "a variable without a fixed shape",
+        "A variable outlives the calls, and they may differ in the sizes known only at run time.",
+        "dim B\nvar w: f32[B] = zeros\nentry f(x: f32[B]) -> f32[B] {\n  return x + w\n}\n",
+        "dim B\nvar w: f32[1] = zeros\nentry f(x: f32[B]) -> f32[B] {\n  return x + w\n}\n",
+    ),
+    graph(
+        "E0404",
+        "an initial value of another type",
+        "The initial value has the variable's element type and shape, or is one number for all.",
+        "var w: f32[3] = [1, 2]\nentry f() -> f32[3] {\n  return w\n}\n",
+        "var w: f32[3] = [1, 2, 3]\nentry f() -> f32[3] {\n  return w\n}\n",
+    ),
+    graph(
+        "E0405",
+        "a variable without an initial value",
+        "Nothing is left undefined: say `= zeros` if that is meant.",
+        "var w: f32[3]\nentry f() -> f32[3] {\n  return w\n}\n",
+        "var w: f32[3] = zeros\nentry f() -> f32[3] {\n  return w\n}\n",
+    ),
+    graph(
+        "E0406",
+        "a variable read before it has a value",
+        "Initialisers run in the order of the text.",
+        "var a: f32[3] = b + 1\nvar b: f32[3] = zeros\nentry f() -> f32[3] {\n  return a\n}\n",
+        "var b: f32[3] = zeros\nvar a: f32[3] = b + 1\nentry f() -> f32[3] {\n  return a\n}\n",
+    ),
+    graph(
+        "E0407",
+        "`=` on a variable",
+        "`=` gives a value a name. Writing a variable is `assign(w, x)`, `w += x` or `w -= x`.",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  w = x\n}\n",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  assign(w, x)\n}\n",
+    ),
+    graph(
+        "E0408",
+        "`after` without effects",
+        "`after` orders effects (reads, writes, `print`, `assert`) of one block. Pure values have no \
+         moment at which they happen.",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1\n  print(x) after(y)\n  return y\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  p = print(x + 1)\n  print(x) after(p)\n  return x\n}\n",
+    ),
+    graph(
+        "E0409",
+        "a variable trained twice",
+        "The list after `over` names each variable once.",
+        "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w, w] with optim.sgd(lr: 0.1)\n}\n",
+        "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
+    ),
+    graph(
+        "E0410",
+        "a variable that cannot be trained",
+        "Gradients need floats.",
+        "use optim\nvar n: i32[] = zeros\nentry f(x: f32[3]) {\n  minimize sum(x) over [n] with optim.sgd(lr: 0.1)\n}\n",
+        "use optim\nvar n: f32[] = zeros\nentry f(x: f32[3]) {\n  minimize sum(n * x) over [n] with optim.sgd(lr: 0.1)\n}\n",
+    ),
+    graph(
+        "E0411",
+        "nothing to train",
+        "`minimize` changes the variables it is given.",
+        "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [] with optim.sgd(lr: 0.1)\n}\n",
+        "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
+    ),
+    graph(
+        "E0412",
+        "one variable, two types",
+        "A function's variables belong to the place of its call, whichever entry it is in. Two \
+         entries that call it in the same place with other shapes would share a variable of two \
+         types.",
+        "func g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nentry a(x: f32[3]) -> f32[3] {\n  return g(x)\n}\nentry b(x: f32[4]) -> f32[4] {\n  return g(x)\n}\n",
+        "func g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nfunc h(x) {\n  return g(x)\n}\nentry a(x: f32[3]) -> f32[3] {\n  return g(x)\n}\nentry b(x: f32[4]) -> f32[4] {\n  return h(x)\n}\n",
+    ),
+    graph(
+        "E0413",
+        "not a device",
+        "A device is named by up to three parts, in this order: `/job:NAME`, `/task:N`, and `/cpu:N` \
+         or `/gpu:N`.",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1 on \"cpu0\"\n  return y\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1 on \"/cpu:0\"\n  return y\n}\n",
+    ),
+    graph(
+        "E0414",
+        "not an optimizer",
+        "An optimizer is a function whose first parameter is a variable and whose second is its \
+         gradient; the others are given after `with`.",
+        "use nn\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with nn.softmax()\n}\n",
+        "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
+    ),
+    late("E0430", "an op on a variable without one", "The op reads or writes a variable and is not given one."),
+    graph(
+        "E0431",
+        "a value that does not fit the variable",
+        "What is written has the variable's type. A smaller value is repeated; a larger one must be \
+         reduced first, above all along axes of run-time size.",
+        "dim B\nvar w: f32[3] = zeros\nentry f(x: f32[B, 3]) {\n  assign(w, x)\n}\n",
+        "dim B\nvar w: f32[3] = zeros\nentry f(x: f32[B, 3]) {\n  assign(w, mean(x, axis: 0))\n}\n",
+    ),
+    graph(
+        "E0432",
+        "adding to a variable of truth values",
+        "A variable that is added to holds numbers.",
+        "var done: bool[] = false\nentry f(x: i32[]) {\n  done += x\n}\n",
+        "var count: i32[] = 0\nentry f(x: i32[]) {\n  count += x\n}\n",
+    ),
+    graph(
+        "E0433",
+        "branches that differ",
+        "Both branches of an `if` yield the same number of values of the same types, since either \
+         may be what the rest gets.",
+        "entry f(x: f32[3], c: bool[]) -> f32[3] {\n  y = if c { yield x } else { yield sum(x) }\n  return y\n}\n",
+        "entry f(x: f32[3], c: bool[]) -> f32[3] {\n  y = if c { yield x } else { yield -x }\n  return y\n}\n",
+    ),
+    graph(
+        "E0434",
+        "a condition that is not one truth value",
+        "The condition of a `while` is one `bool[]`.",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) a < 9 { yield a + 1 }\n  return y\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + 1 }\n  return y\n}\n",
+    ),
+    graph(
+        "E0435",
+        "a carried value that changes its type",
+        "What a `while` carries keeps its number, types and shapes in every round.",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield sum(a) }\n  return y\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
+    ),
+    late("E0490", "a limit of the compiler", "The graph is right, but something in it is beyond what this version compiles. The message says what."),
+];
