@@ -54,7 +54,7 @@ pub const CODES: &[Code] = &[
         "E0107",
         "a word of the language as a name",
         "Words such as `var`, `if` and the element types (`f32`, `i32`, ...) cannot name values.",
-        "entry f(x: f32[3]) -> f32[3] {\n  if = x + 1\n  return if\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  while = x + 1\n  return x\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1\n  return y\n}\n",
     ),
     graph(

@@ -257,6 +257,9 @@ impl Parser<'_> {
                     ExprKind::Type(ty, brackets)
                 }
             }
+            _ if super::parse::KEYWORDS.contains(&word) => {
+                return Err(self.expected("a value", "here"));
+            }
             _ => {
                 let name = self.dotted_name("a value", "here")?;
                 if self.tok() == Tok::LParen && !self.token().newline {

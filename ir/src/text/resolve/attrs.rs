@@ -7,7 +7,7 @@ use crate::diag::{Diag, Span};
 use crate::op::AttrSpec;
 use crate::text::ast::{Expr, ExprKind};
 use crate::text::names::nearest;
-use crate::{Attr, Dim, OpDef, TensorType};
+use crate::{Attr, Dim, Op, OpDef, TensorType};
 
 impl Resolver<'_> {
     /// The attribute a written name means: itself, or `axis` for `axes`.
@@ -29,6 +29,14 @@ impl Resolver<'_> {
         });
         if found.is_some() {
             return found;
+        }
+        if def.name == "vjp" {
+            // A gradient term carries the attributes of the op it is about.
+            for op in Op::ALL {
+                if let Some(spec) = op.def().attrs.iter().find(|a| a.name == name) {
+                    return Some(spec);
+                }
+            }
         }
         let names: Vec<&str> =
             def.attrs.iter().map(|a| a.name).chain(def.operands.iter().map(|o| o.name)).collect();
@@ -52,7 +60,19 @@ impl Resolver<'_> {
         x: Option<&TensorType>,
     ) -> Option<Attr> {
         if spec.kind == AttrKind::Shape {
-            return self.shape_attr(expr, x).map(Attr::Shape);
+            // Positions and paddings may be negative, sizes may not.
+            let sizes = matches!(spec.name, "shape" | "size" | "sizes");
+            let mut dims = self.shape_like(expr, x, !sizes)?;
+            if def.name == "slice"
+                && let Some(x) = x
+            {
+                for (d, size) in dims.iter_mut().zip(&x.shape) {
+                    if d.as_const().is_some_and(|c| c < 0) {
+                        *d = size.clone() + d.clone();
+                    }
+                }
+            }
+            return Some(Attr::Shape(dims));
         }
         if spec.kind == AttrKind::Offsets {
             return self.offsets_attr(expr).map(Attr::Shape);
@@ -131,6 +151,15 @@ impl Resolver<'_> {
 
     /// A shape; one size may be `_`, worked out from the operand.
     pub(super) fn shape_attr(&mut self, expr: &Expr, x: Option<&TensorType>) -> Option<Vec<Dim>> {
+        self.shape_like(expr, x, false)
+    }
+
+    fn shape_like(
+        &mut self,
+        expr: &Expr,
+        x: Option<&TensorType>,
+        negative: bool,
+    ) -> Option<Vec<Dim>> {
         let ExprKind::List(items) = &expr.kind else {
             return match self.expr(expr, None) {
                 Val::Shape(dims) => Some(dims.to_vec()),
@@ -138,7 +167,7 @@ impl Resolver<'_> {
                     let mut dims = vec![];
                     for item in items.iter() {
                         match &item.val {
-                            Val::Int(v) if *v >= 0 => {
+                            Val::Int(v) if *v >= 0 || negative => {
                                 dims.push(Dim::constant(i64::try_from(*v).ok()?))
                             }
                             Val::Dim(d) => dims.push(d.clone()),
@@ -177,7 +206,7 @@ impl Resolver<'_> {
                 },
                 _ => {
                     let dim = self.dim(item)?;
-                    if dim.as_const().is_some_and(|c| c < 0) {
+                    if !negative && dim.as_const().is_some_and(|c| c < 0) {
                         let mut diag = Diag::error("E0226", "a size cannot be negative")
                             .at(item.span, format!("this is {dim}"));
                         if dim.as_const() == Some(-1) {

@@ -221,6 +221,8 @@ impl Resolver<'_> {
                 None => late.push((param, None)),
             }
         }
+        // Then what the caller's type tells: `T` in `std: T[] = 1` is known from it.
+        self.bind_wanted(func, want);
         for (param, arg) in late {
             let (val, at) = match (arg, &param.default) {
                 (Some(arg), _) => (arg.val, arg.span),
@@ -231,7 +233,7 @@ impl Resolver<'_> {
                 return Val::Poison;
             }
         }
-        self.bind_wanted(func, want);
+        self.find_open(func);
         match &func.grad {
             Some(grad) => self.run_custom(func, grad, span),
             None => {
@@ -309,6 +311,12 @@ impl Resolver<'_> {
             let _ = self.match_type(ty, want, true);
             self.diags.truncate(before);
         }
+    }
+
+    /// Names in the result's type that nothing tells, for messages about them.
+    fn find_open(&mut self, func: &FuncItem) {
+        let [result] = func.results.items.as_slice() else { return };
+        let Some(ty) = &result.ty else { return };
         let mut names = vec![];
         if DType::from_name(&ty.dtype.text).is_none() {
             names.push(ty.dtype.text.clone());

@@ -137,6 +137,11 @@ impl Resolver<'_> {
             }
         }
         for item in &tree.items {
+            if let ast::Item::Var(var) = item {
+                self.top_init(var);
+            }
+        }
+        for item in &tree.items {
             if let ast::Item::Init(block) = item {
                 self.in_build(0, |r| r.init_block(block));
             }

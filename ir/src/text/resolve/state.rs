@@ -28,7 +28,15 @@ impl Resolver<'_> {
             return;
         };
         self.modules[0].vars.insert(item.name.text.clone(), id);
-        self.initialise(id, item);
+    }
+
+    /// Its first value: after all are declared, in the order of the text.
+    pub(super) fn top_init(&mut self, item: &VarItem) {
+        if let Some(id) = self.modules[0].vars.get(&item.name.text).copied()
+            && self.graph.vars[id].span == item.name.span
+        {
+            self.initialise(id, item);
+        }
     }
 
     /// A variable of a function: one for each path of calls.

@@ -48,6 +48,15 @@ impl Resolver<'_> {
                 _ => shape.push(self.dim(dim)?),
             }
         }
+        for (dim, size) in ty.dims.iter().zip(&shape) {
+            if size.as_const().is_some_and(|c| c < 0) {
+                self.error(
+                    Diag::error("E0226", "a size cannot be negative")
+                        .at(dim.span, format!("this is {size}")),
+                );
+                return None;
+            }
+        }
         Some(TensorType::new(dtype, shape))
     }
 
@@ -162,6 +171,13 @@ impl Resolver<'_> {
                             return None;
                         }
                     };
+                    if acc.terms().len() > 64 || acc.terms().iter().any(|(m, _)| m.len() > 16) {
+                        self.error(
+                            Diag::error("E0226", "this size is too complicated")
+                                .at(span, "more than 64 terms, or more than 16 factors"),
+                        );
+                        return None;
+                    }
                 }
                 Some(acc)
             }
