@@ -10,8 +10,16 @@ pub const CODES: &[Code] = &[
          (`argmax` gives an index, for instance). Use something smooth in its place, or \
          `stop_gradient` if none is meant to flow.",
     ),
-    late("E0302", "a gradient term that does not fit", "The text of a `vjp` node is not well-formed. People do not write these; passes do."),
-    late("E0303", "a value the result does not depend on", "There is no path from the result to what it is differentiated by, so its gradient would be zero. Most often a variable is missing in the model, or was written in between."),
+    late(
+        "E0302",
+        "a gradient term that does not fit",
+        "The text of a `vjp` node is not well-formed. People do not write these; passes do.",
+    ),
+    late(
+        "E0303",
+        "a value the result does not depend on",
+        "There is no path from the result to what it is differentiated by, so its gradient would be zero. Most often a variable is missing in the model, or was written in between.",
+    ),
     graph(
         "E0310",
         "a gradient with wrong parameters",
@@ -56,7 +64,11 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3], i: i32[3]) -> i32[3] {\n  return grad(sum(x * x), wrt: i)\n}\n",
         "entry f(x: f32[3], i: i32[3]) -> f32[3] {\n  return grad(sum(x * x), wrt: x)\n}\n",
     ),
-    late("E0320", "a gradient that is not supported yet", "The message names what the compiler cannot differentiate and where."),
+    late(
+        "E0320",
+        "a gradient that is not supported yet",
+        "The message names what the compiler cannot differentiate and where.",
+    ),
     graph(
         "E0330",
         "the gradient of something that is not a scalar",
@@ -72,6 +84,14 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3]) -> f32[3] {\n  return grad(x * x, wrt: x, ct: f32[2](1))\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  return grad(x * x, wrt: x, ct: f32[3](1))\n}\n",
     ),
-    late("E0332", "the blocks of `custom_grad`", "The printed form of a function with its own gradient has the blocks `forward`, with one result, and `backward`."),
-    late("E0333", "the gradients of `custom_grad`", "The block `backward` yields one gradient for each float operand, of the operand's type."),
+    late(
+        "E0332",
+        "the blocks of `custom_grad`",
+        "The printed form of a function with its own gradient has the blocks `forward`, with one result, and `backward`.",
+    ),
+    late(
+        "E0333",
+        "the gradients of `custom_grad`",
+        "The block `backward` yields one gradient for each float operand, of the operand's type.",
+    ),
 ];

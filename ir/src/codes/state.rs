@@ -107,7 +107,11 @@ pub const CODES: &[Code] = &[
         "use nn\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with nn.softmax()\n}\n",
         "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
     ),
-    late("E0430", "an op on a variable without one", "The op reads or writes a variable and is not given one."),
+    late(
+        "E0430",
+        "an op on a variable without one",
+        "The op reads or writes a variable and is not given one.",
+    ),
     graph(
         "E0431",
         "a value that does not fit the variable",
@@ -145,5 +149,9 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield sum(a) }\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
     ),
-    late("E0490", "a limit of the compiler", "The graph is right, but something in it is beyond what this version compiles. The message says what."),
+    late(
+        "E0490",
+        "a limit of the compiler",
+        "The graph is right, but something in it is beyond what this version compiles. The message says what.",
+    ),
 ];

@@ -133,7 +133,7 @@ pub const CODES: &[Code] = &[
     ),
     late(
         "E0119",
-        "a graph of millions of nodes",
+        "a graph of too many nodes",
         "Functions are inlined. Functions that call functions that call functions can make a graph \
          that no machine holds. Repetition is what `while` is for.",
     ),

@@ -224,10 +224,10 @@ pub const CODES: &[Code] = &[
     ),
     graph(
         "E0231",
-        "a result of negative size",
-        "Cutting more than there is leaves nothing to make a tensor of.",
-        "entry f(x: f32[3]) -> f32[1] {\n  return pad(x, low: [0 - 2], high: [0 - 2])\n}\n",
-        "entry f(x: f32[3]) -> f32[1] {\n  return pad(x, low: [0 - 1], high: [0 - 1])\n}\n",
+        "a size that is negative",
+        "Sizes an op is given (`depth` of `one_hot`, shapes) are not negative.",
+        "entry f(x: i32[3]) -> f32[3, 1] {\n  return one_hot(x, depth: -1)\n}\n",
+        "entry f(x: i32[3]) -> f32[3, 5] {\n  return one_hot(x, depth: 5)\n}\n",
     ),
     graph(
         "E0232",
@@ -309,5 +309,9 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[1, 3, 2, 2], w: f32[4, 3, 3, 3]) -> f32[1, 4, 1, 1] {\n  return conv2d(x, w)\n}\n",
         "entry f(x: f32[1, 3, 2, 2], w: f32[4, 3, 3, 3]) -> f32[1, 4, 2, 2] {\n  return conv2d(x, w, pad: [1, 1, 1, 1])\n}\n",
     ),
-    late("E0243", "gradients of a window that do not fit", "The printed form of the gradient of a convolution or pooling does not fit its operands. Passes make these, not people."),
+    late(
+        "E0243",
+        "gradients of a window that do not fit",
+        "The printed form of the gradient of a convolution or pooling does not fit its operands. Passes make these, not people.",
+    ),
 ];

@@ -63,7 +63,8 @@ pub fn one(diag: &Diag, sources: &SourceMap, color: bool) -> String {
     let mut files: Vec<u32> = vec![];
     let first = diag.labels.iter().filter(|l| l.primary).chain(&diag.labels);
     for label in first {
-        if !files.contains(&label.span.file) && sources.files.get(label.span.file as usize).is_some()
+        if !files.contains(&label.span.file)
+            && sources.files.get(label.span.file as usize).is_some()
         {
             files.push(label.span.file);
         }
@@ -222,9 +223,14 @@ mod tests {
             .note("a note")
             .fix("use z", Span::new(0, 17, 18), "z");
         let text = one(&diag, &sources(), false);
-        for part in
-            ["error[E0203]: shapes differ", "a.graph:2:5", "this is f32[2]", "<nn>", "a note", "use z"]
-        {
+        for part in [
+            "error[E0203]: shapes differ",
+            "a.graph:2:5",
+            "this is f32[2]",
+            "<nn>",
+            "a note",
+            "use z",
+        ] {
             assert!(text.contains(part), "{part} in\n{text}");
         }
         assert_eq!(short(&diag, &sources()), "a.graph:2:5: error[E0203]: shapes differ\n");

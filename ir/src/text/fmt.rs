@@ -131,7 +131,9 @@ impl Writer<'_> {
             let tok = self.tok(*i).tok;
             if opens(tok) {
                 self.opened.push(false);
-            } else if closes(tok) && let Some(opened) = self.opened.pop() {
+            } else if closes(tok)
+                && let Some(opened) = self.opened.pop()
+            {
                 self.depth -= opened as usize;
                 lowest = lowest.min(self.opened.len());
             }

@@ -38,7 +38,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// Nodes of one graph: a bound on what inlining may make of a small file.
-const MAX_NODES: usize = 4_000_000;
+const MAX_NODES: usize = 500_000;
 /// Expressions, blocks and calls inside each other, over all inlined functions.
 const MAX_DEPTH: usize = 400;
 /// Errors after which nothing more is looked for.

@@ -522,7 +522,9 @@ impl Resolver<'_> {
             r.finish(spec, spans, &[], span)
         };
         if ta.rank() == 0 || tb.rank() == 0 || (ta.rank() == tb.rank() && ta.rank() > 1) {
-            let same = ta.rank() > 1 && ta.shape[..ta.rank() - 2] == tb.shape[..tb.rank() - 2];
+            let same = ta.rank() > 1
+                && tb.rank() > 1
+                && ta.shape[..ta.rank() - 2] == tb.shape[..tb.rank() - 2];
             if same || ta.rank() == 0 || tb.rank() == 0 {
                 return done(self, a, b);
             }
