@@ -12,11 +12,11 @@ fn main() -> Result<(), tfc::Error> {
     let y = g.input("y", I32, "B");
 
     // Two hidden layers, written as one would write them on a board.
-    let w1 = g.var("w1", F32, [2, 32], Init::expr("nn.glorot(seed: 1)"));
+    let w1 = g.var("w1", F32, [2, 32], Init::expr("init.glorot(seed: 1)"));
     let b1 = g.var("b1", F32, 32, 0.0);
-    let w2 = g.var("w2", F32, [32, 32], Init::expr("nn.glorot(seed: 2)"));
+    let w2 = g.var("w2", F32, [32, 32], Init::expr("init.glorot(seed: 2)"));
     let b2 = g.var("b2", F32, 32, 0.0);
-    let w3 = g.var("w3", F32, [32, 2], Init::expr("nn.glorot(seed: 3)"));
+    let w3 = g.var("w3", F32, [32, 2], Init::expr("init.glorot(seed: 3)"));
     let b3 = g.var("b3", F32, 2, 0.0);
     let h = x.matmul(&w1).add(&b1).tanh();
     let h = h.matmul(&w2).add(&b2).tanh();

@@ -1,8 +1,7 @@
 //! Failures as the user sees them: coded findings and the texts they point into.
 
-use crate::report;
 use std::fmt;
-use tfc_ir::diag::{Diag, SourceMap};
+use tfc_ir::diag::{Diag, SourceMap, Style, render};
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -87,8 +86,7 @@ impl From<Diag> for Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text =
-            report::render(&self.diags, &self.sources, report::Format::Human { color: false });
+        let text = render(&self.diags, &self.sources, Style::Plain);
         f.write_str(text.trim_end())
     }
 }

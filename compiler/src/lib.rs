@@ -29,7 +29,7 @@
 //! - [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
-//! - [`error`], [`report`]: failures and how they are written;
+//! - [`error`]: failures;
 //! - [`cli`]: the `tfc` command.
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
@@ -45,7 +45,6 @@ pub mod link;
 pub mod load;
 pub mod module;
 mod names;
-pub mod report;
 pub mod value;
 
 pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, Size, Update};

@@ -54,7 +54,7 @@ pub fn read(path: &Path) -> Result<(String, String)> {
         Err(e) => {
             let at = e.utf8_error().valid_up_to();
             let message = format!("`{name}` is not text: byte {at} is not UTF-8");
-            Err(Diag::error("E0112", message).into())
+            Err(Diag::error("E0101", message).into())
         }
     }
 }

@@ -104,7 +104,7 @@ impl Module {
             let list = |types: &[tfc_ir::DType]| {
                 types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
             };
-            let diag = Diag::error("E0502", format!("the results of `{name}` have other types"))
+            let diag = Diag::error("E0503", format!("the results of `{name}` have other types"))
                 .note(format!("they are ({}), not ({})", list(&have), list(&want)));
             return Err(diag.into());
         }
@@ -147,7 +147,7 @@ impl Module {
         if let Some((name, _)) = named.first() {
             let known = crate::names(entry.params.iter().map(|p| p.name.as_str()));
             let message = format!("`{}` has no parameter `{name}`", entry.name);
-            return Err(Diag::error("E0506", message).note(format!("it has {known}")).into());
+            return Err(Diag::error("E0502", message).note(format!("it has {known}")).into());
         }
         Ok(out)
     }
@@ -157,7 +157,7 @@ impl Module {
         let buf = self.model.read_var(self.find_var(name)?)?;
         if buf.dtype != T::DTYPE {
             let message = format!("`{name}` is {}, not {}", buf.dtype, T::DTYPE);
-            return Err(Diag::error("E0502", message).into());
+            return Err(Diag::error("E0503", message).into());
         }
         Ok(array_of(&buf))
     }

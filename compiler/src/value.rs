@@ -182,7 +182,7 @@ impl Outputs {
             Some(i) => Ok(&self.values[i]),
             None => {
                 let entry = &self.entry;
-                let diag = Diag::error("E0902", format!("`{entry}` has no result `{name}`"))
+                let diag = Diag::error("E0521", format!("`{entry}` has no result `{name}`"))
                     .note(format!("it has {}", crate::names(self.names())));
                 Err(diag.into())
             }
@@ -200,7 +200,7 @@ impl Outputs {
         match array.first() {
             Some(value) if array.len() == 1 => Ok(*value),
             _ => {
-                Err(Diag::error("E0503", format!("`{name}` has {} elements, not one", array.len()))
+                Err(Diag::error("E0505", format!("`{name}` has {} elements, not one", array.len()))
                     .into())
             }
         }
@@ -232,7 +232,7 @@ pub(crate) fn tensor_of(buf: &TensorBuf) -> Tensor {
 
 fn typed<T: Element>(buf: &TensorBuf, name: &str) -> Result<ArrayD<T>> {
     if buf.dtype != T::DTYPE {
-        let diag = Diag::error("E0502", format!("`{name}` is {}, not {}", buf.dtype, T::DTYPE))
+        let diag = Diag::error("E0503", format!("`{name}` is {}, not {}", buf.dtype, T::DTYPE))
             .help(format!("ask for `array::<{}>`", rust_type(buf.dtype)));
         return Err(diag.into());
     }
@@ -260,7 +260,7 @@ fn part<T: Element>(outputs: &Outputs, i: usize, want: usize) -> Result<ArrayD<T
         _ => {
             let (entry, have) = (&outputs.entry, outputs.len());
             let message = format!("`{entry}` has {have} results, not {want}");
-            Err(Diag::error("E0902", message).into())
+            Err(Diag::error("E0521", message).into())
         }
     }
 }

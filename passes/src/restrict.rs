@@ -64,7 +64,7 @@ fn names(func: &Func) -> BTreeMap<&str, ValueId> {
 fn unknown(entry: &str, name: &str, names: &BTreeMap<&str, ValueId>) -> Diag {
     let known: Vec<String> = names.keys().take(20).map(|n| format!("`{n}`")).collect();
     let more = if names.len() > 20 { ", ..." } else { "" };
-    Diag::error("E0912", format!("`{entry}` has no node named `{name}`"))
+    Diag::error("E0902", format!("`{entry}` has no node named `{name}`"))
         .note(format!("it has {}{more}", known.join(", ")))
         .help("name a node by assigning it: `h = relu(x)`")
 }

@@ -3,8 +3,7 @@
 //! A line that is wrong ends in `//~ E0203`. The rendered findings are
 //! snapshots beside the cases.
 
-use tfc::report::{Format, render};
-use tfc_ir::diag::{Diag, Severity, SourceMap};
+use tfc_ir::diag::{Diag, Severity, SourceMap, Style, render};
 use tfc_testdata::corpus::{self, Case};
 
 /// Codes by line (from 1), as the case announces them.
@@ -83,7 +82,7 @@ fn findings_read_well() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let case = Case { path: path.to_path_buf(), name, text };
         let (diags, sources) = diagnose(&case);
-        let rendered = render(&diags, &sources, Format::Human { color: false });
+        let rendered = render(&diags, &sources, Style::Plain);
         let mut settings = insta::Settings::clone_current();
         settings.set_snapshot_path("../error/snapshots");
         settings.set_prepend_module_to_snapshot(false);
@@ -100,10 +99,10 @@ fn short_and_json_forms_name_the_place() {
     };
     let (diags, sources) = diagnose(&case);
     assert!(!diags.is_empty());
-    let short = render(&diags, &sources, Format::Short);
+    let short = render(&diags, &sources, Style::Short);
     assert!(short.starts_with("x.graph:3:"), "{short}");
     assert!(short.contains("error[E01"), "{short}");
-    for line in render(&diags, &sources, Format::Json).lines() {
+    for line in render(&diags, &sources, Style::Json).lines() {
         let json: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(json["severity"], "error");
         assert_eq!(json["labels"][0]["line"], 3, "{json}");

@@ -104,7 +104,7 @@ fn mutated_graphs_give_errors_not_panics() {
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let (graph, diags, sources) = text::load_str("mutant", &mutant);
             // What is reported can be shown, and what is accepted can be printed.
-            let _ = tfc::report::render(&diags, &sources, tfc::report::Format::Short);
+            let _ = tfc_ir::diag::render(&diags, &sources, tfc_ir::diag::Style::Plain);
             match graph {
                 Some(graph) => {
                     let printed = text::print(&graph);

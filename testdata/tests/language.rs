@@ -1,5 +1,6 @@
 //! Printing, parsing and formatting over the whole corpus.
 
+use tfc_ir::diag::SourceMap;
 use tfc_ir::op::Stage;
 use tfc_ir::{Graph, text, verify};
 use tfc_passes::pipeline::{self, PASSES};
@@ -34,17 +35,47 @@ fn every_stage_prints_and_parses_back() {
         let graph = load(case);
         round_trip(&case.name, &graph);
         let mut stage = Stage::Source;
-        let result = pipeline::run_each(graph, &passes, &Default::default(), &mut |ran, graph| {
-            let what = format!("{} after {}", case.name, ran.name);
-            if ran.name == "differentiate" {
-                stage = Stage::Core;
-            }
-            let findings = verify::verify(graph, stage);
-            assert!(findings.is_empty(), "{what}: {findings:#?}");
-            round_trip(&what, graph);
-        });
+        let result =
+            pipeline::run_each(graph, &passes, &Default::default(), &mut |ran, graph| {
+                let what = format!("{} after {}", case.name, ran.name);
+                if ran.name == "differentiate" {
+                    stage = Stage::Core;
+                }
+                let findings = verify::verify(graph, stage);
+                assert!(findings.is_empty(), "{what}: {findings:#?}");
+                round_trip(&what, graph);
+            });
         if let Err(diags) = result {
             panic!("{}: {diags:#?}", case.path.display());
         }
+    }
+}
+
+#[test]
+fn formatting_is_stable_and_changes_nothing() {
+    for case in corpus::valid() {
+        let format = |text: &str| {
+            let mut sources = SourceMap::default();
+            let file = sources.add(case.name.clone(), text);
+            text::fmt(&sources, file).unwrap_or_else(|d| panic!("{}: {d:#?}", case.name))
+        };
+        let once = format(&case.text);
+        assert_eq!(once, format(&once), "{}", case.path.display());
+        let comments = |t: &str| t.matches("//").count();
+        assert_eq!(comments(&case.text), comments(&once), "{} lost a comment", case.name);
+        let formatted = Case { text: once, ..case.clone() };
+        if let Err(difference) = text::same(&load(&case), &load(&formatted)) {
+            panic!("{}: formatting changed the graph: {difference}", case.name);
+        }
+    }
+}
+
+#[test]
+fn examples_are_formatted() {
+    for case in corpus::examples() {
+        let mut sources = SourceMap::default();
+        let file = sources.add(case.name.clone(), case.text.clone());
+        let formatted = text::fmt(&sources, file).unwrap_or_default();
+        assert!(formatted == case.text, "run `tfc fmt {}`", case.path.display());
     }
 }

@@ -163,3 +163,21 @@ fn corpus_files_have_directives() {
         }
     }
 }
+
+#[test]
+fn every_code_is_in_the_table() {
+    let mut missing = BTreeSet::new();
+    for path in rust_files() {
+        let text = fs::read_to_string(&path).unwrap();
+        // Codes are string literals: "E0203".
+        for (at, _) in text.match_indices("\"E0") {
+            let Some(code) = text.get(at + 1..at + 6) else { continue };
+            let closed = text.get(at + 6..at + 7) == Some("\"");
+            let digits = code[1..].bytes().all(|b| b.is_ascii_digit());
+            if closed && digits && tfc_ir::codes::find(code).is_none() {
+                missing.insert(format!("{code} in {}", short(&path)));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "no `tfc explain` for: {missing:#?}");
+}

@@ -178,7 +178,7 @@ impl GraphBuilder {
     }
 
     /// A variable: state that outlives a call. Its initial value is a number, a
-    /// tensor or array, or an [`Init`] such as `Init::expr("nn.glorot(seed: 1)")`.
+    /// tensor or array, or an [`Init`] such as `Init::expr("init.glorot(seed: 1)")`.
     #[track_caller]
     pub fn var(
         &self,
@@ -242,7 +242,7 @@ impl GraphBuilder {
         let mut foreign = inputs.iter().any(|n| !self.owns(n));
         foreign |= outputs.iter().any(|(_, n)| !self.owns(n));
         if foreign {
-            self.fail(Diag::error("E0101", "a node of another graph is used here"), site);
+            self.fail(Diag::error("E0123", "a node of another graph is used here"), site);
         }
         let mut state = self.state.borrow_mut();
         let own = |n: &&Node| Rc::ptr_eq(&n.graph.state, &self.state);
@@ -280,7 +280,7 @@ impl GraphBuilder {
             settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
         text.push(Piece::Text(format!("] with {optimizer}({})", settings.join(", "))));
         if let Some(bad) = over.iter().find(|n| !n.is_var() && n.ty().is_some()) {
-            let diag = Diag::error("E0404", "only variables can be trained")
+            let diag = Diag::error("E0402", "only variables can be trained")
                 .note(format!("`{}` is not a variable", bad.name()))
                 .help("pass what `GraphBuilder::var` returned");
             self.fail(diag, site);
@@ -384,7 +384,7 @@ impl GraphBuilder {
         if let Some(first) = state.items.iter().find(|i| i.name == name) {
             sites.also.push((first.site, format!("`{name}` is first used here")));
         }
-        let diag = Diag::error("E0102", format!("the name `{name}` is used twice"));
+        let diag = Diag::error("E0118", format!("the name `{name}` is used twice"));
         state.errors.push((diag, sites));
         true
     }
@@ -461,7 +461,7 @@ impl GraphBuilder {
     fn scalar_loss(&self, loss: &Node, site: Site) {
         let Some(ty) = loss.ty() else { return };
         if ty.rank() != 0 || !ty.dtype.is_float() {
-            let diag = Diag::error("E0301", "a gradient starts at one float, such as a loss")
+            let diag = Diag::error("E0330", "a gradient starts at one float, such as a loss")
                 .note(format!("this is {ty}"))
                 .help("reduce it first: `.mean()` or `.sum()`");
             self.fail(diag, site);
@@ -489,7 +489,7 @@ impl Node {
         };
         let site = Location::caller();
         if fixed {
-            let diag = Diag::error("E0102", format!("`{}` has a name already", self.name()));
+            let diag = Diag::error("E0118", format!("`{}` has a name already", self.name()));
             self.graph.fail(diag, site);
         } else if !self.graph.claim(name, site) {
             self.graph.state.borrow_mut().items[self.item].name = name.to_string();
@@ -574,7 +574,7 @@ impl Node {
 
     fn variable_only(&self, op: &str, site: Site) {
         if !self.is_var() {
-            let diag = Diag::error("E0404", format!("`{op}` changes a variable"))
+            let diag = Diag::error("E0402", format!("`{op}` changes a variable"))
                 .note(format!("`{}` is not one", self.name()))
                 .help("only what `GraphBuilder::var` returned can be assigned");
             self.graph.fail(diag, site);

@@ -224,7 +224,7 @@ impl From<Shape> for Arg {
 /// The first value of a variable.
 #[derive(Clone, Debug)]
 pub enum Init {
-    /// An expression of the graph language: `zeros`, `nn.glorot(seed: 1)`.
+    /// An expression of the graph language: `zeros`, `init.glorot(seed: 1)`.
     Expr(String),
     /// Every element.
     Number(f64),

@@ -60,7 +60,7 @@ pub(super) fn parse_dims(given: &[String]) -> Result<BTreeMap<String, i64>> {
             Some((name, size)) => out.insert(name, size),
             None => {
                 let message = format!("`--dim {text}` is not of the form NAME=SIZE");
-                return Err(Diag::error("E0903", message).help("for example `--dim B=64`").into());
+                return Err(Diag::error("E0914", message).help("for example `--dim B=64`").into());
             }
         };
     }
@@ -96,7 +96,7 @@ fn feeds(entry: &Entry, plan: &Plan, dims: &[i64]) -> Result<Vec<TensorBuf>> {
             .collect();
         let Some(shape) = shape else {
             let message = format!("the size of `{}` cannot be worked out", port.name);
-            return Err(Diag::error("E0504", message)
+            return Err(Diag::error("E0508", message)
                 .note(format!("`{}` is {} in `{}`", port.name, port.text, plan.name))
                 .help("give sizes that fit: `--dim NAME=SIZE`")
                 .into());

@@ -8,9 +8,8 @@ use tfc_ir::diag::Diag;
 
 pub fn run(args: &args::Explain) -> Result<String> {
     let Some(code) = &args.code else { return Ok(list()) };
-    let wanted = code.trim().to_uppercase();
-    match codes::find(&wanted) {
-        Some(entry) => Ok(describe(entry)),
+    match codes::find(code) {
+        Some(entry) => Ok(codes::explain(entry)),
         None => {
             let message = format!("there is no error code `{code}`");
             Err(Diag::error("E0902", message).help("`tfc explain` lists them all").into())
@@ -20,10 +19,8 @@ pub fn run(args: &args::Explain) -> Result<String> {
 
 fn list() -> String {
     let mut out = String::new();
-    for code in codes::ALL {
+    for code in codes::all() {
         let _ = writeln!(out, "{}  {}", code.code, code.title);
     }
     out
 }
-
-fn describe(entry: &codes::Code) -> String { entry.text.to_string() }

@@ -8,6 +8,8 @@ mod bench;
 mod bug;
 mod check;
 mod compile;
+mod explain;
+mod fmt;
 mod inspect;
 mod ops;
 mod opt;
@@ -17,13 +19,12 @@ pub(crate) use bug::remember;
 
 use crate::driver::{Math, Options};
 use crate::error::{Error, Exit};
-use crate::report;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::sync::OnceLock;
-use tfc_ir::diag::{Diag, SourceMap};
+use tfc_ir::diag::{Diag, SourceMap, Style, render};
 
 /// Runs the command line and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
@@ -74,7 +75,8 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
         Command::Opt(args) => opt::run(args),
-        Command::Fmt(_) | Command::Explain(_) => Err(Error::bug("this command is not wired yet")),
+        Command::Fmt(args) => fmt::run(args),
+        Command::Explain(args) => explain::run(args).map(Done::from),
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
@@ -91,9 +93,9 @@ fn report(cli: &Cli, error: &Error) {
 }
 
 /// How this invocation writes findings; set once, for warnings on the way.
-static FORMAT: OnceLock<report::Format> = OnceLock::new();
+static FORMAT: OnceLock<Style> = OnceLock::new();
 
-fn format(cli: &Cli) -> report::Format {
+fn format(cli: &Cli) -> Style {
     let color = match cli.color {
         args::Color::Always => true,
         args::Color::Never => false,
@@ -102,20 +104,21 @@ fn format(cli: &Cli) -> report::Format {
         }
     };
     match cli.message_format {
-        args::MessageFormat::Human => report::Format::Human { color },
-        args::MessageFormat::Short => report::Format::Short,
-        args::MessageFormat::Json => report::Format::Json,
+        args::MessageFormat::Human if color => Style::Color,
+        args::MessageFormat::Human => Style::Plain,
+        args::MessageFormat::Short => Style::Short,
+        args::MessageFormat::Json => Style::Json,
     }
 }
 
 /// Writes findings that do not stop the command.
 pub(crate) fn warn(diags: &[Diag], sources: &SourceMap) {
-    let format = FORMAT.get().copied().unwrap_or(report::Format::Human { color: false });
+    let format = FORMAT.get().copied().unwrap_or_default();
     print(diags, sources, format);
 }
 
-fn print(diags: &[Diag], sources: &SourceMap, format: report::Format) {
-    let text = report::render(diags, sources, format);
+fn print(diags: &[Diag], sources: &SourceMap, format: Style) {
+    let text = render(diags, sources, format);
     // With standard error closed there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

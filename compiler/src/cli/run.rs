@@ -86,7 +86,7 @@ fn take_fetches(args: &[String]) -> Result<(Vec<String>, Vec<String>)> {
         if arg == "--fetch" {
             match args.next() {
                 Some(name) => fetches.push(name.clone()),
-                None => return Err(Diag::error("E0903", "`--fetch` needs a name").into()),
+                None => return Err(Diag::error("E0913", "`--fetch` needs a name").into()),
             }
         } else if let Some(name) = arg.strip_prefix("--fetch=") {
             fetches.push(name.to_string());
