@@ -1,0 +1,115 @@
+//! The commands of the README, run.
+//!
+//! Blocks marked `console` are run in order, in one directory that starts as a
+//! copy of `examples/`, with `tfc` on the path. Output lines are compared with
+//! what the README shows; `[..]` stands for anything within a line, a line `...`
+//! for any lines.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+struct Step {
+    line: usize,
+    command: String,
+    expected: Vec<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn steps(readme: &str) -> Vec<Step> {
+    let mut out: Vec<Step> = vec![];
+    let mut inside = false;
+    for (i, line) in readme.lines().enumerate() {
+        if line.starts_with("```") {
+            inside = !inside && line.trim_end() == "```console";
+        } else if inside && let Some(command) = line.strip_prefix("$ ") {
+            out.push(Step { line: i + 1, command: command.to_string(), expected: vec![] });
+        } else if inside && let Some(step) = out.last_mut() {
+            step.expected.push(line.trim_end().to_string());
+        }
+    }
+    out
+}
+
+/// Whether lines match a pattern of lines.
+fn matches(expected: &[String], got: &[&str]) -> bool {
+    match (expected.split_first(), got.split_first()) {
+        (None, None) => true,
+        (Some((e, rest)), _) if e == "..." => {
+            matches(rest, got) || got.split_first().is_some_and(|(_, g)| matches(expected, g))
+        }
+        (Some((e, rest)), Some((g, got))) => line_matches(e, g.trim_end()) && matches(rest, got),
+        _ => false,
+    }
+}
+
+fn line_matches(expected: &str, got: &str) -> bool {
+    let mut parts = expected.split("[..]");
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = got.strip_prefix(first) else { return false };
+    let mut last = None;
+    for part in parts {
+        let Some(at) = rest.rfind(part).filter(|_| part.is_empty()).or_else(|| rest.find(part))
+        else {
+            return false;
+        };
+        rest = &rest[at + part.len()..];
+        last = Some(part);
+    }
+    rest.is_empty() || last == Some("")
+}
+
+#[test]
+fn commands_of_the_readme_do_what_it_says() {
+    let Ok(readme) = std::fs::read_to_string(root().join("README.md")) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+        }
+    }
+    let tfc = Path::new(env!("CARGO_BIN_EXE_tfc")).parent().unwrap();
+    let path = std::env::join_paths(
+        std::iter::once(tfc.to_path_buf())
+            .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
+    )
+    .unwrap();
+    for step in steps(&readme) {
+        // Building and testing are what brought us here.
+        if step.command.starts_with("cargo ") || step.command.starts_with("./test") || step.command.starts_with("./demo") {
+            continue;
+        }
+        let output = Command::new("bash")
+            .args(["-c", &format!("{} 2>&1", step.command)])
+            .env("PATH", &path)
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let got: Vec<&str> = text.lines().collect();
+        let mut expected = step.expected;
+        while expected.last().is_some_and(|l| l.is_empty()) {
+            expected.pop();
+        }
+        assert!(
+            matches(&expected, &got),
+            "README.md:{}: `{}` gives\n{text}instead of\n{}",
+            step.line,
+            step.command,
+            expected.join("\n")
+        );
+    }
+}
+
+#[test]
+fn patterns_match_what_they_should() {
+    let lines = |t: &str| t.lines().map(str::to_string).collect::<Vec<_>>();
+    assert!(matches(&lines("a\n...\nz"), &["a", "b", "c", "z"]));
+    assert!(matches(&lines("loss [..] at step 3"), &["loss 0.25 at step 3"]));
+    assert!(matches(&lines("took [..]"), &["took 5 ms"]));
+    assert!(!matches(&lines("a"), &["b"]));
+    assert!(!matches(&lines("a [..] c"), &["a b d"]));
+    assert!(!matches(&lines("a"), &["a", "b"]));
+}
