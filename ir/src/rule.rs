@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A template is a pattern over what the left-hand side bound. A literal in it
-//! takes the type of the first operand beside it that is not a literal, or of
+//! takes the type of the last operand beside it that is not a literal, or of
 //! the root if there is none. Attributes that must be computed need
 //! [`Rhs::Fn`].
 //!
@@ -61,12 +61,17 @@ pub enum Group {
 pub enum Class {
     /// Bit for bit equal, but for the payload of a NaN.
     Exact,
-    /// Rounds differently.
+    /// Rounds differently, or gives a zero of the other sign, as long as nothing
+    /// in between overflows or underflows.
     Round,
-    /// May also change which results are NaN, infinite or negative zero.
+    /// As `Round` wherever the left-hand side is finite; where that is NaN or
+    /// infinite, anything. Used by default only inside gradients, which nobody
+    /// wrote down.
+    Refine,
+    /// May also turn a finite result into a NaN or an infinity.
     Special,
-    /// Exact where the variable has the property: used when an analysis proves
-    /// it, and with `--fast-math`.
+    /// As `Round` where the variable has the property: used when an analysis
+    /// proves it, and with `--fast-math`.
     Assume(&'static str, Fact),
 }
 
@@ -79,16 +84,19 @@ pub enum Fact {
     Finite,
     /// Neither zero nor NaN.
     NonZero,
+    /// An index the op that reads it has.
+    InRange,
 }
 
 impl Fact {
-    pub const ALL: [Fact; 3] = [Fact::NonNeg, Fact::Finite, Fact::NonZero];
+    pub const ALL: [Fact; 4] = [Fact::NonNeg, Fact::Finite, Fact::NonZero, Fact::InRange];
 
     pub fn name(self) -> &'static str {
         match self {
             Fact::NonNeg => "nonneg",
             Fact::Finite => "finite",
             Fact::NonZero => "nonzero",
+            Fact::InRange => "in range",
         }
     }
 
@@ -128,6 +136,10 @@ impl Rule {
 
     pub const fn round(self) -> Rule {
         Rule { class: Class::Round, ..self }
+    }
+
+    pub const fn refine(self) -> Rule {
+        Rule { class: Class::Refine, ..self }
     }
 
     pub const fn special(self) -> Rule {
@@ -320,11 +332,18 @@ impl Pattern {
         depth(&self.root)
     }
 
-    /// Number of ops.
+    /// Number of ops, but for those that are computed at compile time.
     pub fn size(&self) -> usize {
+        fn folds(p: &Pat) -> bool {
+            match p {
+                Pat::Var(_) => false,
+                Pat::Splat(_) | Pat::Lit(_) => true,
+                Pat::Op { args, .. } => args.iter().all(folds),
+            }
+        }
         fn size(p: &Pat) -> usize {
             match p {
-                Pat::Op { args, .. } => 1 + args.iter().map(size).sum::<usize>(),
+                Pat::Op { args, .. } if !folds(p) => 1 + args.iter().map(size).sum::<usize>(),
                 _ => 0,
             }
         }

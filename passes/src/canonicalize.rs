@@ -81,9 +81,8 @@ fn broadcast(
     }
     let Some((inner, attrs)) = through(r, x, Op::Broadcast) else { return Ok(None) };
     let axes: Vec<i64> = attrs.ints("axes").iter().map(|a| axes[*a as usize]).collect();
-    let attrs = Attrs::none()
-        .with("shape", Attr::Shape(to.shape.clone()))
-        .with("axes", Attr::Ints(axes));
+    let attrs =
+        Attrs::none().with("shape", Attr::Shape(to.shape.clone())).with("axes", Attr::Ints(axes));
     Ok(Some(r.builder(node.span).emit(Op::Broadcast, &[inner], attrs)?))
 }
 

@@ -116,7 +116,12 @@ fn gradients(r: &mut Rewriter<'_>, node: &Node, terms: bool) -> Result<Vec<Value
             return Err(Stop(vec![
                 Diag::error("E0303", format!("{} does not depend on {name}", name_of(r, y)))
                     .at(node.span, format!("so this gradient with respect to {name} says nothing"))
-                    .also(r.old.def(node.operands[first + i]).map_or(Span::NONE, |d| r.old.nodes[d].span), format!("{name} is made here"))
+                    .also(
+                        r.old
+                            .def(node.operands[first + i])
+                            .map_or(Span::NONE, |d| r.old.nodes[d].span),
+                        format!("{name} is made here"),
+                    )
                     .help(format!("leave {name} out of `wrt`, or use it in the computation")),
             ]));
         }
@@ -175,8 +180,7 @@ fn gradients(r: &mut Rewriter<'_>, node: &Node, terms: bool) -> Result<Vec<Value
                     let emit = GraphEmit::new(&mut b);
                     let operands: Vec<V> = fwd.operands.iter().map(|v| emit.opaque(*v)).collect();
                     let (o, c) = (emit.opaque(*out), emit.opaque(ct));
-                    let args =
-                        VjpArgs { operands: &operands, out: o, ct: c, attrs: &fwd.attrs };
+                    let args = VjpArgs { operands: &operands, out: o, ct: c, attrs: &fwd.attrs };
                     let part = if terms {
                         let mut all = operands.clone();
                         all.extend([o, c]);
@@ -209,7 +213,10 @@ fn gradients(r: &mut Rewriter<'_>, node: &Node, terms: bool) -> Result<Vec<Value
         };
         let ct = match ct {
             Some(ct) => ct,
-            None if target != canonical(y) && walk.varies.contains(&canonical(y)) && on_path(&r.new, &walk, y, target, &canonical) => {
+            None if target != canonical(y)
+                && walk.varies.contains(&canonical(y))
+                && on_path(&r.new, &walk, y, target, &canonical) =>
+            {
                 return Err(no_way(r, node, &walk, y, target, &canonical));
             }
             None => zeros(r, node, w)?,
@@ -391,7 +398,9 @@ fn structural(
     Err(Stop(vec![
         Diag::error("E0320", format!("the gradient goes through `{}`", node.op.name()))
             .at(node.span, "this cannot be differentiated yet")
-            .help("use `select` for a choice between values, or a fixed number of steps for a loop"),
+            .help(
+                "use `select` for a choice between values, or a fixed number of steps for a loop",
+            ),
     ]))
 }
 
@@ -465,7 +474,10 @@ fn no_way(
             "E0301",
             format!("there is no gradient of {} with respect to {name}", name_of(r, y)),
         )
-        .at(r.def(at).map_or(Span::NONE, |n| n.span), format!("this is {kind}, and every path goes through it"))
+        .at(
+            r.def(at).map_or(Span::NONE, |n| n.span),
+            format!("this is {kind}, and every path goes through it"),
+        )
         .also(grad.span, "asked for here")
         .note(format!("the path: {}", show_path(r, &chain))),
     ])

@@ -52,9 +52,8 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
         if ty.shape.is_empty() {
             return Ok(Some(value));
         }
-        let attrs = Attrs::none()
-            .with("shape", Attr::Shape(ty.shape))
-            .with("axes", Attr::Ints(vec![]));
+        let attrs =
+            Attrs::none().with("shape", Attr::Shape(ty.shape)).with("axes", Attr::Ints(vec![]));
         return Ok(Some(r.builder(node.span).emit(Op::Broadcast, &[value], attrs)?));
     }
     let size = ty.elements().as_const().map(|n| n.saturating_mul(ty.dtype.size() as i64));

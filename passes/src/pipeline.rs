@@ -45,11 +45,7 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold", description: "compute what depends on literals alone", run: fold },
     Pass { name: "cse", description: "compute equal things once", run: cse },
     Pass { name: "differentiate", description: "write gradients out", run: differentiate },
-    Pass {
-        name: "expand",
-        description: "write composite ops out in simpler ones",
-        run: expand,
-    },
+    Pass { name: "expand", description: "write composite ops out in simpler ones", run: expand },
     Pass {
         name: "simplify",
         description: "canonicalize, fold and merge what gradients and expansions brought",

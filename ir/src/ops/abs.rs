@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::{Fact, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "abs",
@@ -16,7 +17,14 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Sign, n.operands[0])))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Abs, a)),
     eval: Eval::Pure(|cx| eval_num(cx, f64::abs, i64::wrapping_abs)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("abs.abs", "(abs (abs x))", "(abs x)", "already without sign"),
+    Rule::exact("abs.neg", "(abs (neg x))", "(abs x)", "the sign goes anyway"),
+    Rule::exact("abs.relu", "(abs (relu x))", "(relu x)", "already without sign, but for -0").round(),
+    Rule::exact("abs.nonneg", "(abs x)", "x", "already without sign").assume("x", Fact::NonNeg),
+];

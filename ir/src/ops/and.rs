@@ -1,10 +1,11 @@
 //! Conjunction.
 
 use super::util::*;
-use crate::OpDef;
+use crate::{DType, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::{Match, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "and",
@@ -16,7 +17,17 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Zero("a truth value has no derivative"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::And, a)),
     eval: Eval::Pure(|cx| eval_bits2(cx, |a, b| a & b, |a, b| a & b)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("and.self", "(and x x)", "x", "agreed twice"),
+    Rule::computed("and.splat", "(and x #c)", |m| bool_splat(m).map(|c| m.var(if c != 0.0 { "x" } else { "c" })), "a known condition"),
+];
+
+/// The condition `#c`, unless these are bits of integers.
+fn bool_splat(m: &Match<'_>) -> Option<f64> {
+    m.splat("c").filter(|_| m.root_ty().dtype == DType::Bool)
+}

@@ -7,6 +7,9 @@ use crate::lower::Lower;
 use crate::op::*;
 use crate::{OpDef, TensorType};
 use ndarray::IxDyn;
+use crate::rule::{Match, Rule};
+use crate::vjp::V;
+use crate::{Attr, Attrs, Dim, Op};
 
 pub const DEF: OpDef = OpDef {
     name: "broadcast",
@@ -57,7 +60,7 @@ pub const DEF: OpDef = OpDef {
             .collect();
         Some(e.reshape(e.sum(n.ct, &summed), &x.shape))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Index(|k, at| {
         let x = k.operand_type(0);
         let shape = k.result_type().shape;
@@ -87,3 +90,73 @@ pub const DEF: OpDef = OpDef {
             .to_owned())])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("broadcast.same", "(broadcast:b x)", |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")), "nothing is repeated"),
+    Rule::computed("broadcast.broadcast", "(broadcast:b (broadcast:a x))", composed, "repeated once instead of twice"),
+    Rule::computed("broadcast.reshape", "(broadcast:b (reshape:r x))", through_unit_axes, "axes of size one need no reshape"),
+    Rule::computed("broadcast.kept_sum", "(broadcast:b (sum:s x))", |m| unkept(m, Op::Sum), "a kept axis is repeated as well as a dropped one"),
+    Rule::computed("broadcast.kept_max", "(broadcast:b (max:s x))", |m| unkept(m, Op::ReduceMax), "a kept axis is repeated as well as a dropped one"),
+    Rule::computed("broadcast.kept_mean", "(broadcast:b (mean:s x))", |m| unkept(m, Op::Mean), "a kept axis is repeated as well as a dropped one"),
+    Rule::exact("broadcast.unary", "(@unary:f (broadcast:b x))", "(broadcast:b (@unary:f x))", "computed once per element, then repeated"),
+    Rule::exact("broadcast.binary", "(@binary:f (broadcast:b x) (broadcast:b y))", "(broadcast:b (@binary:f x y))", "computed once per element, then repeated"),
+    Rule::exact("broadcast.ternary", "(@ternary:f (broadcast:b x) (broadcast:b y) (broadcast:b z))", "(broadcast:b (@ternary:f x y z))", "computed once per element, then repeated"),
+    Rule::computed("broadcast.binary_splat", "(@binary:f (broadcast:b x) #c)", |m| { let x = m.var("x"); let y = smaller(m, "c", x)?; m.again("b", &[m.again("f", &[x, y])?]) }, "computed once per element, then repeated"),
+    Rule::computed("broadcast.splat_binary", "(@binary:f #c (broadcast:b x))", |m| { let x = m.var("x"); let y = smaller(m, "c", x)?; m.again("b", &[m.again("f", &[y, x])?]) }, "computed once per element, then repeated"),
+];
+
+/// A splat with the shape of `like`.
+fn smaller(m: &Match<'_>, splat: &str, like: V) -> Option<V> {
+    let value = m.e.splat_of(m.var(splat))?;
+    let e = m.emit();
+    let scalar = e.emit(Op::Const, &[], Attrs::none().with("value", Attr::Tensor(value.into())));
+    Some(e.broadcast(scalar, &e.ty(like).shape, &[]))
+}
+
+fn composed(m: &Match<'_>) -> Option<V> {
+    let outer = m.ints("b", "axes");
+    let axes: Option<Vec<i64>> =
+        m.ints("a", "axes").iter().map(|i| outer.get(*i as usize).copied()).collect();
+    // An axis the inner one repeats from size one must still be seen as one.
+    Some(m.emit().broadcast(m.var("x"), &m.root_ty().shape, &axes?))
+}
+
+/// Where a reshape only adds or drops axes of size one, those that remain say
+/// where the others go.
+fn through_unit_axes(m: &Match<'_>) -> Option<V> {
+    let e = m.emit();
+    let (from, to) = (m.shape("x"), m.dims("r", "shape"));
+    let out = m.root_ty().shape;
+    let places = m.ints("b", "axes");
+    let solid = |shape: &[Dim]| -> Vec<usize> {
+        (0..shape.len()).filter(|i| !shape[*i].is_one()).collect()
+    };
+    let (a, b) = (solid(&from), solid(to));
+    if a.len() != b.len() || a.iter().zip(&b).any(|(i, j)| from[*i] != to[*j]) {
+        return None;
+    }
+    let kept: Vec<Dim> = a.iter().map(|i| from[*i].clone()).collect();
+    let axes: Option<Vec<i64>> = b.iter().map(|j| places.get(*j).copied()).collect();
+    // Dropping its unit axes is itself a reshape, unless there are none.
+    if kept.len() != from.len() {
+        return None;
+    }
+    Some(e.broadcast(m.var("x"), &out, &axes?))
+}
+
+/// A reduction that keeps its axes, then repeats them, may as well drop them.
+fn unkept(m: &Match<'_>, op: Op) -> Option<V> {
+    if !m.bool("s", "keep") {
+        return None;
+    }
+    let e = m.emit();
+    let reduced = m.ints("s", "axes");
+    let attrs = m.head("s")?.attrs.clone().with("keep", Attr::Bool(false));
+    let small = e.emit(op, &[m.var("x")], attrs);
+    let places = m.ints("b", "axes");
+    let axes: Vec<i64> = (0..places.len())
+        .filter(|i| !reduced.contains(&(*i as i64)))
+        .map(|i| places[i])
+        .collect();
+    Some(e.broadcast(small, &m.root_ty().shape, &axes))
+}

@@ -6,6 +6,8 @@ use crate::kernel::{Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
 use crate::{DType, OpDef, TensorType};
+use crate::rule::{Match, Rule};
+use crate::vjp::V;
 
 pub const DEF: OpDef = OpDef {
     name: "cast",
@@ -30,7 +32,7 @@ pub const DEF: OpDef = OpDef {
         let to = e.ty(n.out).dtype;
         (from.is_float() && to.is_float()).then(|| e.cast(n.ct, from))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| {
         let to = k.result_type().dtype;
         let float = k.reg_type(a[0]).is_float();
@@ -65,6 +67,30 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("cast.same", "(cast:k x)", |m| (m.ty("x").dtype == m.root_ty().dtype).then(|| m.var("x")), "no change of type"),
+    Rule::computed("cast.cast", "(cast:k (cast:j x))", through_wider, "nothing was lost on the way").when(|m| m.head("j").is_some()),
+];
+
+/// Skips a conversion to a type that holds every value of the one before.
+fn through_wider(m: &Match<'_>) -> Option<V> {
+    let (from, to) = (m.ty("x").dtype, m.root_ty().dtype);
+    let middle = m.head("j")?.attrs.dtype("to")?;
+    let holds = match (from, middle) {
+        (a, b) if a == b => true,
+        (DType::Bool, _) => true,
+        (DType::F16 | DType::BF16, DType::F32 | DType::F64) => true,
+        (DType::F32, DType::F64) => true,
+        (DType::I8 | DType::U8, DType::I32 | DType::I64 | DType::F32 | DType::F64) => true,
+        (DType::I32, DType::I64 | DType::F64) => true,
+        _ => false,
+    };
+    // To `bool` and between signs the direct conversion may mean something else.
+    let same_meaning = from.is_float() || middle.is_float() || from == DType::Bool || to != DType::Bool;
+    let direct = from.is_float() == middle.is_float() || to.is_float();
+    (holds && same_meaning && direct).then(|| m.emit().cast(m.var("x"), to))
+}
 
 fn limit(k: &mut dyn Pull, x: Reg, lo: i32, hi: i32) -> Reg {
     let (lo, hi) = (k.constant(Scalar::I32(lo)), k.constant(Scalar::I32(hi)));

@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "cos",
@@ -16,7 +17,12 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.neg(e.mul(n.ct, e.unary(Op::Sin, n.operands[0]))))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Cos, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::cos)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("cos.neg", "(cos (neg x))", "(cos x)", "the cosine is even"),
+    Rule::exact("cos.abs", "(cos (abs x))", "(cos x)", "the cosine is even"),
+];

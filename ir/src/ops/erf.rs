@@ -5,6 +5,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Op, OpDef};
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "erf",
@@ -21,7 +22,11 @@ pub const DEF: OpDef = OpDef {
         let scale = e.splat_like(std::f64::consts::FRAC_2_SQRT_PI, x);
         Some(e.mul(n.ct, e.mul(scale, slope)))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Erf, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::erf)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("erf.neg", "(erf (neg x))", "(neg (erf x))", "the error function is odd"),
+];

@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::{Fact, Group, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "exp",
@@ -16,7 +17,15 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, n.out))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Exp, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::exp)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("exp.log", "(exp (log x))", "x", "exponentials undo logarithms").refine(),
+    Rule::exact("exp.minus_log", "(exp (sub x (log y)))", "(div (exp x) y)", "one division instead of a logarithm").assume("y", Fact::NonNeg),
+    Rule::exact("exp.minus_bcast_log", "(exp (sub x (broadcast:b (log y))))", "(div (exp x) (broadcast:b y))", "softmax from its logarithm").assume("y", Fact::NonNeg),
+    Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one").group(Group::V).refine(),
+    Rule::exact("vjp.exp_of_log_sum", "(vjp.exp.0 x e (add (div ct e) r))", "(add ct (mul r e))", "d log(exp(x)) / dx is one").group(Group::V).refine(),
+];

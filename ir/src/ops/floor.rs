@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "floor",
@@ -16,7 +17,13 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Zero("a step function is constant wherever it has a derivative"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Floor, a)),
     eval: Eval::Pure(|cx| eval_float(cx, f64::floor)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("floor.floor", "(floor (floor x))", "(floor x)", "already whole"),
+    Rule::exact("floor.ceil", "(floor (ceil x))", "(ceil x)", "already whole"),
+    Rule::exact("floor.round", "(floor (round x))", "(round x)", "already whole"),
+];

@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "ge",
@@ -16,7 +17,11 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: predicate,
     grad: Grad::Zero("a truth value has no derivative"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Le, &[a[1], a[0]])),
     eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a >= b, |a, b| a >= b)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("ge.flip", "(ge x y)", "(le y x)", "one form for comparisons"),
+];

@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "log",
@@ -16,7 +17,15 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.div(n.ct, n.operands[0]))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Log, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::log)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("log.exp", "(log (exp x))", "x", "logarithms undo exponentials").refine(),
+    Rule::exact("log.quotient", "(log (div (exp x) y))", "(sub x (log y))", "log-softmax from softmax, without overflow").refine(),
+    Rule::exact("log.bcast_quotient", "(log (div (exp x) (broadcast:b y)))", "(sub x (broadcast:b (log y)))", "log-softmax from softmax, without overflow").refine(),
+    Rule::exact("log.sqrt", "(log (sqrt x))", "(mul (log x) 0.5)", "a product is cheaper than a root").round(),
+    Rule::exact("log.one_plus", "(log (add x 1))", "(log1p x)", "keeps small x, which 1 + x rounds away").round(),
+];

@@ -8,6 +8,7 @@ use crate::op::*;
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
 use ndarray::{ArrayD, ArrayView2, Ix2};
+use crate::rule::{Match, Rule};
 
 const TRANSPOSE: fn() -> Attr = || Attr::Bool(false);
 
@@ -79,7 +80,7 @@ pub const DEF: OpDef = OpDef {
             (_, _, true) => product(e, n.ct, a, true, ta),
         })
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Contract(Contraction::MatMul),
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;
@@ -105,6 +106,30 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("matmul.transposed_a", "(matmul:m (transpose:p a) b)", |m| untransposed(m, "trans_a"), "the product reads it either way"),
+    Rule::computed("matmul.transposed_b", "(matmul:m a (transpose:p b))", |m| untransposed(m, "trans_b"), "the product reads it either way"),
+    Rule::exact("matmul.neg_a", "(matmul:m (neg a) b)", "(neg (matmul:m a b))", "the sign moves outward").round(),
+    Rule::exact("matmul.neg_b", "(matmul:m a (neg b))", "(neg (matmul:m a b))", "the sign moves outward").round(),
+    Rule::computed("matmul.scaled_a", "(matmul:m (mul a #c) b)", scaled_outside, "constants move outward, where they meet").round(),
+    Rule::computed("matmul.scaled_b", "(matmul:m a (mul b #c))", scaled_outside, "constants move outward, where they meet").round(),
+];
+
+fn untransposed(m: &Match<'_>, which: &'static str) -> Option<V> {
+    if !super::transpose::swaps_last_two(m.ints("p", "perm")) {
+        return None;
+    }
+    let attrs = m.head("m")?.attrs.clone().with(which, Attr::Bool(!m.bool("m", which)));
+    Some(m.e.emit(Op::MatMul, &[m.var("a"), m.var("b")], attrs))
+}
+
+fn scaled_outside(m: &Match<'_>) -> Option<V> {
+    let e = m.emit();
+    let c = m.splat("c").filter(|c| c.is_finite() && *c != 0.0)?;
+    let product = m.again("m", &[m.var("a"), m.var("b")])?;
+    Some(e.mul(product, e.splat_like(c, product)))
+}
 
 /// Rows and columns of the matrix an operand stands for.
 fn matrix(ty: &TensorType, transposed: bool) -> (Dim, Dim) {

@@ -4,6 +4,7 @@ use super::util::*;
 use crate::OpDef;
 use crate::lower::{Lower, Reduction};
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "max",
@@ -17,10 +18,15 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: infer_reduce,
     grad: Grad::Vjp(vjp_extreme),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Reduce(Reduction::Max),
     eval: Eval::Pure(|cx| {
         let least = max_start(cx.operands[0].dtype);
         eval_reduce(cx, (f64::NEG_INFINITY, float_max), (least, i64::max))
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("max.neg", "(max:s (neg x))", "(neg (min:s x))", "fewer elements to negate").when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact("max.relu", "(max:s (relu x))", "(relu (max:s x))", "fewer elements to clip").round(),
+];

@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "maximum",
@@ -22,7 +23,15 @@ pub const DEF: OpDef = OpDef {
         let wins = e.select(e.binary(Op::Gt, this, other), n.ct, zero);
         Some(e.select(e.binary(Op::Eq, this, other), half, wins))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Max, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, float_max, i64::max)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("maximum.self", "(maximum x x)", "x", "the larger of the same"),
+    Rule::exact("maximum.twice", "(maximum (maximum x y) y)", "(maximum x y)", "already larger"),
+    Rule::exact("maximum.splats", "(maximum (maximum x #c) #d)", "(maximum x (maximum #c #d))", "constants compare at compile time"),
+    Rule::exact("maximum.relu", "(maximum x 0)", "(relu x)", "one op, which keeps the sign of zero").round(),
+    Rule::exact("maximum.neg", "(maximum (neg x) (neg y))", "(neg (minimum x y))", "one negation fewer").when(|m| m.root_ty().dtype.is_float()),
+];

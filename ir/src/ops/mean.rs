@@ -5,6 +5,7 @@ use crate::eval::{Array, Data};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
+use crate::rule::Rule;
 use crate::{Attr, Attrs, Dim, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -23,7 +24,7 @@ pub const DEF: OpDef = OpDef {
         let share = divided(e, n.ct, &count);
         Some(unreduced(e, share, &x.shape, axes, n.attrs.bool("keep")))
     }),
-    rules: &[],
+    rules: RULES,
     // Narrow floats are summed in f32: their own sum may overflow where the
     // average does not.
     lower: Lower::Expand(|e, operands, attrs| {
@@ -44,6 +45,11 @@ pub const DEF: OpDef = OpDef {
         Ok(vec![map_floats(x.dtype, &sum, |s| s / count as f64)])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("mean.scaled", "(mean:s (mul x #c))", |m| { let c = m.splat("c")?; let y = m.again("s", &[m.var("x")])?; Some(m.emit().mul(y, m.emit().splat_like(c, y))) }, "fewer elements to scale").round(),
+    Rule::exact("mean.neg", "(mean:s (neg x))", "(neg (mean:s x))", "fewer elements to negate").round(),
+];
 
 /// `x / count`, in a type that can hold the count.
 fn divided(e: &dyn Emit, x: V, count: &Dim) -> V {

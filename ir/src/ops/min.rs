@@ -4,6 +4,7 @@ use super::util::*;
 use crate::OpDef;
 use crate::lower::{Lower, Reduction};
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "min",
@@ -17,10 +18,14 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: infer_reduce,
     grad: Grad::Vjp(vjp_extreme),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Reduce(Reduction::Min),
     eval: Eval::Pure(|cx| {
         let least = min_start(cx.operands[0].dtype);
         eval_reduce(cx, (f64::INFINITY, float_min), (least, i64::min))
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("min.neg", "(min:s (neg x))", "(neg (max:s x))", "fewer elements to negate").when(|m| m.root_ty().dtype.is_float()),
+];

@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "minimum",
@@ -22,7 +23,14 @@ pub const DEF: OpDef = OpDef {
         let wins = e.select(e.binary(Op::Lt, this, other), n.ct, zero);
         Some(e.select(e.binary(Op::Eq, this, other), half, wins))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Min, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, float_min, i64::min)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("minimum.self", "(minimum x x)", "x", "the smaller of the same"),
+    Rule::exact("minimum.twice", "(minimum (minimum x y) y)", "(minimum x y)", "already smaller"),
+    Rule::exact("minimum.splats", "(minimum (minimum x #c) #d)", "(minimum x (minimum #c #d))", "constants compare at compile time"),
+    Rule::exact("minimum.neg", "(minimum (neg x) (neg y))", "(neg (maximum x y))", "one negation fewer").when(|m| m.root_ty().dtype.is_float()),
+];

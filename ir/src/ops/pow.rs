@@ -5,6 +5,7 @@ use crate::kernel::{Reg, Scalar, ScalarOp};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
 use crate::{DType, Op, OpDef};
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "pow",
@@ -34,12 +35,21 @@ pub const DEF: OpDef = OpDef {
         let slope = e.mul(e.select(positive, n.out, zero), log);
         Some(e.mul(n.ct, slope))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| {
         if k.reg_type(a[0]).is_float() { k.op(ScalarOp::Pow, a) } else { lower_int(k, a[0], a[1]) }
     }),
     eval: Eval::Pure(|cx| eval_num2(cx, libm::pow, int_pow)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("pow.one", "(pow x 1)", "x", "the first power"),
+    Rule::exact("pow.zero", "(pow x 0)", "1", "even of NaN"),
+    Rule::exact("pow.two", "(pow x 2)", "(mul x x)", "one product").round(),
+    Rule::exact("pow.minus_one", "(pow x -1)", "(div 1 x)", "one quotient").when(|m| m.root_ty().dtype.is_float()).round(),
+    Rule::exact("pow.half", "(pow x 0.5)", "(sqrt x)", "one root").refine(),
+    Rule::exact("pow.minus_half", "(pow x -0.5)", "(rsqrt x)", "one reciprocal root").special(),
+];
 
 fn int_pow(base: i64, exponent: i64) -> i64 {
     match (base, exponent) {

@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::{Fact, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "relu",
@@ -19,7 +20,7 @@ pub const DEF: OpDef = OpDef {
         let zero = e.splat_like(0.0, n.out);
         Some(e.select(e.binary(Op::Gt, n.out, zero), n.ct, zero))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| {
         // Not `Max`: a compare and a blend are cheaper, and keep NaN as well.
         let zero = k.constant(Scalar::of(k.reg_type(a[0]), 0.0));
@@ -28,3 +29,9 @@ pub const DEF: OpDef = OpDef {
     }),
     eval: Eval::Pure(|cx| eval_num(cx, |x| if x < 0.0 { 0.0 } else { x }, |x| x.max(0))),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("relu.relu", "(relu (relu x))", "(relu x)", "already not negative"),
+    Rule::exact("relu.nonneg", "(relu x)", "x", "already not negative").assume("x", Fact::NonNeg),
+    Rule::exact("relu.select", "(relu (select c x 0))", "(select c (relu x) 0)", "masks move outward, where they meet"),
+];

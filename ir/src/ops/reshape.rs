@@ -5,6 +5,8 @@ use crate::attr::AttrKind;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Dim, OpDef, TensorType};
+use crate::rule::{Match, Rule};
+use crate::vjp::V;
 
 pub const DEF: OpDef = OpDef {
     name: "reshape",
@@ -34,10 +36,23 @@ pub const DEF: OpDef = OpDef {
         Ok(vec![TensorType::new(x.dtype, shape.to_vec())])
     },
     grad: Grad::Vjp(|e, n, _| Some(e.reshape(n.ct, &e.ty(n.operands[0]).shape))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Reshape,
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;
         Ok(vec![map_data!(&cx.operands[0], a => from_vec(&shape, a.iter().copied().collect()))])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("reshape.same", "(reshape:r x)", |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")), "already of that shape"),
+    Rule::exact("reshape.reshape", "(reshape:r (reshape:q x))", "(reshape:r x)", "only the last shape counts"),
+    Rule::exact("reshape.unary", "(@unary:f (reshape:r x))", "(reshape:r (@unary:f x))", "views move outward, where they meet"),
+    Rule::exact("reshape.binary", "(@binary:f (reshape:r x) (reshape:r y))", "(reshape:r (@binary:f x y))", "one view instead of two").when(|m| m.shape("x") == m.shape("y")),
+    Rule::computed("reshape.broadcast", "(reshape:r (broadcast:b x))", scalar_broadcast, "a repeated scalar has any shape"),
+];
+
+fn scalar_broadcast(m: &Match<'_>) -> Option<V> {
+    let shape = m.root_ty().shape;
+    m.shape("x").is_empty().then(|| m.emit().broadcast(m.var("x"), &shape, &[]))
+}

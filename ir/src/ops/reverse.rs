@@ -7,6 +7,7 @@ use crate::lower::Lower;
 use crate::op::*;
 use crate::{Attrs, Attr, Dim, Op, OpDef};
 use ndarray::Axis;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "reverse",
@@ -29,7 +30,7 @@ pub const DEF: OpDef = OpDef {
         let axes = n.attrs.ints("axes").to_vec();
         Some(e.emit(Op::Reverse, &[n.ct], Attrs::none().with("axes", Attr::Ints(axes))))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Index(|k, at| {
         let shape = k.result_type().shape;
         let axes = k.attrs().ints("axes").to_vec();
@@ -52,3 +53,9 @@ pub const DEF: OpDef = OpDef {
         })])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("reverse.none", "(reverse:r x)", |m| m.ints("r", "axes").is_empty().then(|| m.var("x")), "nothing to turn"),
+    Rule::exact("reverse.reverse", "(reverse:r (reverse:r x))", "x", "turned back"),
+    Rule::exact("reverse.unary", "(@unary:f (reverse:r x))", "(reverse:r (@unary:f x))", "views move outward, where they meet"),
+];

@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "round",
@@ -16,7 +17,12 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Zero("a step function is constant wherever it has a derivative"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::RoundEven, a)),
     eval: Eval::Pure(|cx| eval_float(cx, f64::round_ties_even)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("round.round", "(round (round x))", "(round x)", "already whole"),
+    Rule::exact("round.floor", "(round (floor x))", "(floor x)", "already whole"),
+];

@@ -6,6 +6,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{OpDef, TensorType};
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "select",
@@ -40,7 +41,7 @@ pub const DEF: OpDef = OpDef {
             _ => None,
         }
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Select, a)),
     eval: Eval::Pure(|cx| {
         let Data::Bool(cond) = &cx.operands[0].data else { return Err("expected bool".into()) };
@@ -63,3 +64,12 @@ pub const DEF: OpDef = OpDef {
         Ok(vec![Array { dtype: a.dtype, data }])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("select.same", "(select c x x)", "x", "either way"),
+    Rule::exact("select.not", "(select (not c) x y)", "(select c y x)", "the other way round"),
+    Rule::exact("select.then", "(select c (select c x y) z)", "(select c x z)", "the condition holds there"),
+    Rule::exact("select.else", "(select c x (select c y z))", "(select c x z)", "the condition fails there"),
+    Rule::exact("select.and", "(select c (select d x y) y)", "(select (and c d) x y)", "one choice instead of two"),
+    Rule::computed("select.known", "(select #c x y)", |m| m.splat("c").map(|c| m.var(if c != 0.0 { "x" } else { "y" })), "a known condition"),
+];

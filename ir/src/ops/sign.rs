@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "sign",
@@ -16,7 +17,7 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Zero("the sign is constant wherever it has a derivative"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| {
         let ty = k.reg_type(a[0]);
         let zero = k.constant(Scalar::of(ty, 0.0));
@@ -35,3 +36,7 @@ pub const DEF: OpDef = OpDef {
         eval_num(cx, sign, i64::signum)
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("sign.sign", "(sign (sign x))", "(sign x)", "already -1, 0 or 1"),
+];

@@ -5,6 +5,7 @@ use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "sin",
@@ -16,7 +17,11 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Cos, n.operands[0])))),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sin, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::sin)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("sin.neg", "(sin (neg x))", "(neg (sin x))", "the sine is odd"),
+];

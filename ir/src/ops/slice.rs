@@ -7,6 +7,7 @@ use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
+use crate::rule::{Match, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "slice",
@@ -90,7 +91,7 @@ pub const DEF: OpDef = OpDef {
             .collect();
         Some(pad::emit(e, n.ct, low.to_vec(), high, interior, 0.0))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Index(|k, at| {
         let starts = k.attrs().shape("starts").to_vec();
         let strides = k.attrs().ints("strides").to_vec();
@@ -122,6 +123,36 @@ pub const DEF: OpDef = OpDef {
         }))])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("slice.same", "(slice:s x)", |m| (m.shape("x") == m.root_ty().shape && m.ints("s", "strides").iter().all(|s| *s == 1)).then(|| m.var("x")), "all of it"),
+    Rule::exact("slice.unary", "(slice:s (@unary:f x))", "(@unary:f (slice:s x))", "computed only where it is needed"),
+    Rule::computed("slice.slice", "(slice:s (slice:t x))", composed, "cut once instead of twice"),
+];
+
+fn composed(m: &Match<'_>) -> Option<V> {
+    let (inner, outer) = (m.ints("t", "strides"), m.ints("s", "strides"));
+    let mut starts = vec![];
+    let mut ends = vec![];
+    let mut strides = vec![];
+    for i in 0..inner.len() {
+        let by = Dim::constant(inner[i]);
+        let start = m.dims("t", "starts")[i].clone() + m.dims("s", "starts")[i].clone() * by.clone();
+        let last = (m.root_ty().shape[i].clone() - Dim::constant(1)) * Dim::constant(inner[i] * outer[i]);
+        // An empty result has no last element to end after.
+        if m.root_ty().shape[i].as_const().is_none_or(|n| n < 1) {
+            return None;
+        }
+        ends.push(start.clone() + last + Dim::constant(1));
+        starts.push(start);
+        strides.push(inner[i] * outer[i]);
+    }
+    let attrs = Attrs::none()
+        .with("starts", Attr::Shape(starts))
+        .with("ends", Attr::Shape(ends))
+        .with("strides", Attr::Ints(strides));
+    Some(m.e.emit(Op::Slice, &[m.var("x")], attrs))
+}
 
 pub fn emit(e: &dyn Emit, x: V, starts: Vec<Dim>, ends: Vec<Dim>, strides: Vec<i64>) -> V {
     let whole = e.ty(x).shape == ends

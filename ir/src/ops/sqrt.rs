@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "sqrt",
@@ -19,7 +20,12 @@ pub const DEF: OpDef = OpDef {
         // d sqrt(x) = 0.5 / sqrt(x)
         Some(e.div(e.mul(n.ct, e.splat_like(0.5, n.ct)), n.out))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sqrt, a)),
     eval: Eval::Pure(|cx| eval_float(cx, f64::sqrt)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("sqrt.square", "(sqrt (mul x x))", "(abs x)", "the root undoes squaring").round(),
+    Rule::exact("sqrt.reciprocal", "(sqrt (div 1 x))", "(rsqrt x)", "one op instead of two").special(),
+];

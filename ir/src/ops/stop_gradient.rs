@@ -4,6 +4,7 @@ use super::util::*;
 use crate::OpDef;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "stop_gradient",
@@ -15,7 +16,11 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: same,
     grad: Grad::Zero("`stop_gradient` was asked to stop it"),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|_, a| a[0]),
     eval: Eval::Pure(|cx| Ok(vec![cx.operands[0].clone()])),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("stop_gradient.drop", "(stop_gradient x)", "x", "gradients are taken by now"),
+];

@@ -4,6 +4,9 @@ use super::util::*;
 use crate::OpDef;
 use crate::lower::{Lower, Reduction};
 use crate::op::*;
+use crate::rule::{Fact, Match, Rule};
+use crate::vjp::V;
+use crate::{DType, Dim, Op};
 
 pub const DEF: OpDef = OpDef {
     name: "sum",
@@ -18,7 +21,157 @@ pub const DEF: OpDef = OpDef {
         let shape = e.ty(n.operands[0]).shape;
         Some(unreduced(e, n.ct, &shape, n.attrs.ints("axes"), n.attrs.bool("keep")))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Reduce(Reduction::Sum),
     eval: Eval::Pure(|cx| eval_reduce(cx, (0.0, |a, b| a + b), (0, i64::wrapping_add))),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("sum.none", "(sum:s x)", |m| m.ints("s", "axes").is_empty().then(|| m.var("x")), "no axis to sum over"),
+    Rule::computed("sum.unit", "(sum:s x)", over_unit_axes, "one element is its own sum, but for -0").round(),
+    Rule::computed("sum.sum", "(sum:s (sum:t x))", composed, "one reduction instead of two").round(),
+    Rule::exact("sum.neg", "(sum:s (neg x))", "(neg (sum:s x))", "fewer elements to negate").round(),
+    Rule::computed("sum.scaled", "(sum:s (mul x #c))", |m| { let c = m.splat("c")?; let y = m.again("s", &[m.var("x")])?; Some(m.emit().mul(y, m.emit().splat_like(c, y))) }, "fewer elements to scale").round(),
+    Rule::computed("sum.broadcast", "(sum:s (broadcast:b x))", of_repeated, "a multiple instead of a sum").round(),
+    Rule::computed("sum.transpose", "(sum:s (transpose:p x))", of_transposed, "sums in any order of axes").round(),
+    Rule::computed("sum.reshape", "(sum:s (reshape:r x))", of_reshaped, "all elements, whatever their shape").round(),
+    Rule::computed("sum.factor", "(sum:s (mul x (broadcast:b y)))", |m| common_factor(m, Op::Mul), "one factor for the whole sum").refine(),
+    Rule::computed("sum.divisor", "(sum:s (div x (broadcast:b y)))", |m| common_factor(m, Op::Div), "one divisor for the whole sum").when(|m| m.root_ty().dtype.is_float()).refine(),
+    Rule::computed("sum.one_hot", "(sum:s (one_hot:o ids))", of_one_hot, "each row has a single one, if its index is in range").assume("ids", Fact::InRange),
+    Rule::computed("sum.matmul_rows", "(sum:s (matmul:m a b))", |m| of_product(m, true), "one row instead of a matrix").refine(),
+    Rule::computed("sum.matmul_columns", "(sum:s (matmul:m a b))", |m| of_product(m, false), "one column instead of a matrix").refine(),
+];
+
+fn over_unit_axes(m: &Match<'_>) -> Option<V> {
+    let shape = m.shape("x");
+    let axes = m.ints("s", "axes");
+    (!axes.is_empty() && axes.iter().all(|a| shape[*a as usize].is_one()))
+        .then(|| m.emit().reshape(m.var("x"), &m.root_ty().shape))
+}
+
+/// Axes of the operand that a reduction without `keep` leaves, in order.
+fn left(m: &Match<'_>, label: &str, rank: usize) -> Option<Vec<i64>> {
+    let axes = m.ints(label, "axes");
+    (!m.bool(label, "keep")).then(|| (0..rank as i64).filter(|a| !axes.contains(a)).collect())
+}
+
+fn composed(m: &Match<'_>) -> Option<V> {
+    let remaining = left(m, "t", m.ty("x").rank())?;
+    if m.bool("s", "keep") {
+        return None;
+    }
+    let mut axes = m.ints("t", "axes").to_vec();
+    for a in m.ints("s", "axes") {
+        axes.push(*remaining.get(*a as usize)?);
+    }
+    axes.sort();
+    Some(m.emit().sum(m.var("x"), &axes))
+}
+
+/// Axes a broadcast adds are not summed, but counted.
+fn of_repeated(m: &Match<'_>) -> Option<V> {
+    let e = m.emit();
+    let shape = m.dims("b", "shape");
+    let places = m.ints("b", "axes");
+    let from = m.shape("x");
+    left(m, "s", shape.len())?;
+    let mut count = 1i64;
+    let mut inner = vec![];
+    for a in m.ints("s", "axes") {
+        match places.iter().position(|p| p == a) {
+            Some(i) if from[i] == shape[*a as usize] => inner.push(i as i64),
+            Some(_) => return None,
+            None => count = count.checked_mul(shape[*a as usize].as_const()?)?,
+        }
+    }
+    let dtype = m.root_ty().dtype;
+    // Every count up to here is exact in the type.
+    if inner.len() == m.ints("s", "axes").len() || count > 256 && dtype != DType::F32 && dtype != DType::F64 || count > 1 << 24 || count == 0 {
+        return None;
+    }
+    inner.sort();
+    let small = e.sum(m.var("x"), &inner);
+    let axes: Option<Vec<i64>> = (0..from.len() as i64)
+        .filter(|i| !inner.contains(i))
+        .map(|i| {
+            let place = *places.get(i as usize)?;
+            Some(place - m.ints("s", "axes").iter().filter(|a| **a < place).count() as i64)
+        })
+        .collect();
+    let scaled = e.mul(small, e.splat_like(count as f64, small));
+    Some(e.broadcast(scaled, &m.root_ty().shape, &axes?))
+}
+
+fn of_transposed(m: &Match<'_>) -> Option<V> {
+    let perm = m.ints("p", "perm");
+    let remaining = left(m, "s", perm.len())?;
+    let at = |a: &i64| perm.get(*a as usize).copied();
+    let mut axes: Vec<i64> = m.ints("s", "axes").iter().filter_map(at).collect();
+    axes.sort();
+    let kept: Vec<i64> = remaining.iter().filter_map(at).collect();
+    let mut order = kept.clone();
+    order.sort();
+    let places: Option<Vec<i64>> =
+        kept.iter().map(|a| order.iter().position(|b| a == b).map(|i| i as i64)).collect();
+    Some(m.emit().transpose(m.emit().sum(m.var("x"), &axes), &places?))
+}
+
+fn of_reshaped(m: &Match<'_>) -> Option<V> {
+    let x = m.ty("x");
+    if m.ints("s", "axes").len() != m.dims("r", "shape").len() || x.rank() == 0 {
+        return None;
+    }
+    let all: Vec<i64> = (0..x.rank() as i64).collect();
+    Some(m.emit().reshape(m.emit().sum(m.var("x"), &all), &m.root_ty().shape))
+}
+
+/// `sum(x op broadcast(y))` where `y` does not vary along the summed axes.
+fn common_factor(m: &Match<'_>, op: Op) -> Option<V> {
+    let e = m.emit();
+    let shape = m.shape("x");
+    let places = m.ints("b", "axes");
+    let remaining = left(m, "s", shape.len())?;
+    let axes = m.ints("s", "axes");
+    let y = m.shape("y");
+    if axes.is_empty() || places.iter().any(|p| axes.contains(p)) || m.splat("y").is_some() {
+        return None;
+    }
+    let moved: Option<Vec<i64>> = places
+        .iter()
+        .map(|p| remaining.iter().position(|r| r == p).map(|i| i as i64))
+        .collect();
+    debug_assert_eq!(y.len(), places.len());
+    let sum = e.sum(m.var("x"), axes);
+    let factor = e.broadcast(m.var("y"), &m.root_ty().shape, &moved?);
+    Some(e.binary(op, sum, factor))
+}
+
+fn of_one_hot(m: &Match<'_>) -> Option<V> {
+    let rank = m.ty("ids").rank() as i64;
+    (m.ints("s", "axes") == [rank] && !m.bool("s", "keep"))
+        .then(|| m.emit().splat_like(1.0, m.root))
+}
+
+/// Rows (or columns) of a product sum to the product of the summed operand.
+fn of_product(m: &Match<'_>, rows: bool) -> Option<V> {
+    let e = m.emit();
+    let (a, b) = (m.ty("a"), m.ty("b"));
+    let axis = if rows { 0 } else { 1 };
+    if a.rank() != 2 || m.ints("s", "axes") != [axis] || m.bool("s", "keep") {
+        return None;
+    }
+    let (name, ty, flag) = if rows { ("a", a, "trans_a") } else { ("b", b, "trans_b") };
+    let transposed = m.bool("m", flag);
+    let along = if transposed { 1 - axis } else { axis };
+    if ty.shape[along as usize].as_const().is_none_or(|n| n < 2) {
+        return None;
+    }
+    let mut shape = ty.shape.clone();
+    shape[along as usize] = Dim::constant(1);
+    let thin = e.reshape(e.sum(m.var(name), &[along]), &shape);
+    let product = match rows {
+        true => m.again("m", &[thin, m.var("b")])?,
+        false => m.again("m", &[m.var("a"), thin])?,
+    };
+    Some(e.reshape(product, &m.root_ty().shape))
+}

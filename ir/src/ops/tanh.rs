@@ -5,6 +5,7 @@ use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::Rule;
 
 pub const DEF: OpDef = OpDef {
     name: "tanh",
@@ -19,7 +20,11 @@ pub const DEF: OpDef = OpDef {
         let one = e.splat_like(1.0, n.out);
         Some(e.mul(n.ct, e.sub(one, e.mul(n.out, n.out))))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Tanh, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::tanh)),
 };
+
+const RULES: &[Rule] = &[
+    Rule::exact("tanh.neg", "(tanh (neg x))", "(neg (tanh x))", "the tangent is odd"),
+];

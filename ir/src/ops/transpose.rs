@@ -6,6 +6,9 @@ use crate::kernel::Ix;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{OpDef, TensorType};
+use crate::rule::{Match, Rule};
+use crate::vjp::V;
+use crate::{Attr, Attrs, Op};
 
 pub const DEF: OpDef = OpDef {
     name: "transpose",
@@ -40,7 +43,7 @@ pub const DEF: OpDef = OpDef {
         }
         Some(e.transpose(n.ct, &inverse))
     }),
-    rules: &[],
+    rules: RULES,
     lower: Lower::Index(|k, at| {
         let perm = k.attrs().ints("perm").to_vec();
         let mut from = vec![Ix::constant(0); perm.len()];
@@ -58,3 +61,49 @@ pub const DEF: OpDef = OpDef {
             .into_owned())])
     }),
 };
+
+const RULES: &[Rule] = &[
+    Rule::computed("transpose.same", "(transpose:p x)", |m| m.ints("p", "perm").is_sorted().then(|| m.var("x")), "no axis moves"),
+    Rule::computed("transpose.transpose", "(transpose:p (transpose:q x))", composed, "axes move once instead of twice"),
+    Rule::exact("transpose.unary", "(@unary:f (transpose:p x))", "(transpose:p (@unary:f x))", "views move outward, where they meet"),
+    Rule::exact("transpose.binary", "(@binary:f (transpose:p x) (transpose:p y))", "(transpose:p (@binary:f x y))", "one transposition instead of two"),
+    Rule::computed("transpose.broadcast", "(transpose:p (broadcast:b x))", broadcast_elsewhere, "repeated along the right axes at once"),
+    Rule::computed("transpose.matmul", "(transpose:p (matmul:m a b))", swapped_product, "the product of the transposed, the other way round"),
+];
+
+fn composed(m: &Match<'_>) -> Option<V> {
+    let inner = m.ints("q", "perm");
+    let perm: Option<Vec<i64>> =
+        m.ints("p", "perm").iter().map(|i| inner.get(*i as usize).copied()).collect();
+    Some(m.emit().transpose(m.var("x"), &perm?))
+}
+
+fn broadcast_elsewhere(m: &Match<'_>) -> Option<V> {
+    let perm = m.ints("p", "perm");
+    let axes: Option<Vec<i64>> = m
+        .ints("b", "axes")
+        .iter()
+        .map(|a| perm.iter().position(|p| p == a).map(|i| i as i64))
+        .collect();
+    let axes = axes.filter(|a| a.is_sorted())?;
+    Some(m.emit().broadcast(m.var("x"), &m.root_ty().shape, &axes))
+}
+
+/// The permutation swaps the last two of `rank` axes and nothing else.
+pub fn swaps_last_two(perm: &[i64]) -> bool {
+    let n = perm.len();
+    n >= 2
+        && perm[n - 2] == n as i64 - 1
+        && perm[n - 1] == n as i64 - 2
+        && perm[..n - 2].is_sorted()
+}
+
+fn swapped_product(m: &Match<'_>) -> Option<V> {
+    if !swaps_last_two(m.ints("p", "perm")) {
+        return None;
+    }
+    let attrs = Attrs::none()
+        .with("trans_a", Attr::Bool(!m.bool("m", "trans_b")))
+        .with("trans_b", Attr::Bool(!m.bool("m", "trans_a")));
+    Some(m.e.emit(Op::MatMul, &[m.var("b"), m.var("a")], attrs))
+}

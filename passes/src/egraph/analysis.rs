@@ -6,7 +6,7 @@
 //! it, and the region is left as it was.
 
 use super::lang::{AttrId, Interner, Kind, Node};
-use egg::{Analysis, DidMerge, EGraph, Id, Language};
+use egg::{Analysis, DidMerge, EGraph, Id};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tfc_ir::eval::Array;
@@ -26,6 +26,9 @@ pub struct Data {
     facts: u8,
     /// The class has the literal form of its splat.
     folded: bool,
+    /// Some node of the class was written by the user, rather than being part of
+    /// a gradient.
+    pub user: bool,
 }
 
 impl Data {
@@ -125,6 +128,7 @@ impl Analysis<Node> for TensorAnalysis {
             _ => {}
         }
         a.folded |= b.folded;
+        a.user |= b.user;
         did
     }
 
@@ -192,7 +196,7 @@ fn derive(g: &Graph, node: &Node, ty: Arc<TensorType>) -> Data {
             facts |= Fact::NonZero.bit();
         }
     }
-    Data { ty, splat, facts, folded }
+    Data { ty, splat, facts, folded, user: false }
 }
 
 fn splat_of(g: &Graph, op: Op, attrs: &Attrs, args: &[Id], ty: &TensorType) -> Option<Tensor> {
@@ -240,7 +244,8 @@ fn facts_of(g: &Graph, op: Op, args: &[Id], ty: &TensorType) -> u8 {
             Some(from) if from.is_float() => fact(0) & nonneg,
             _ => 0,
         },
-        _ => super::rules::more_facts(op, &fact),
+        _ if float => super::rules::more_facts(op, &fact),
+        _ => 0,
     }
 }
 
@@ -358,9 +363,4 @@ impl Rewrite for Building<'_> {
 /// Nodes of one kind in a class.
 pub fn nodes_of(g: &Graph, class: Id, kind: Kind) -> impl Iterator<Item = &Node> {
     g[class].nodes.iter().filter(move |n| n.kind() == kind)
-}
-
-/// Every child of every node is in the graph: used by tests.
-pub fn well_formed(g: &Graph) -> bool {
-    g.classes().all(|c| c.nodes.iter().all(|n| n.children().iter().all(|a| g[*a].len() > 0)))
 }

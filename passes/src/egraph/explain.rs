@@ -112,16 +112,16 @@ impl<'a> Explainer<'a> {
             let node = self.s.g.nodes()[usize::from(at)].clone();
             let node = node.map_children(|a| self.s.g.find(a));
             for &twin in self.twins.get(&node).into_iter().flatten() {
-                if !from.contains_key(&twin) {
-                    from.insert(twin, Some((at, None)));
+                from.entry(twin).or_insert_with(|| {
                     queue.push_front(twin);
-                }
+                    Some((at, None))
+                });
             }
             for &(next, rule) in self.edges.get(&at).into_iter().flatten() {
-                if !from.contains_key(&next) {
-                    from.insert(next, Some((at, Some(rule))));
+                from.entry(next).or_insert_with(|| {
                     queue.push_back(next);
-                }
+                    Some((at, Some(rule)))
+                });
             }
         }
         (id, vec![])

@@ -34,7 +34,7 @@ use saturate::Stats;
 use std::collections::BTreeSet;
 use tfc_ir::{Func, Graph};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     pub mode: FloatMode,
     /// Say where every node came from.
@@ -44,18 +44,6 @@ pub struct Options {
     pub model: cost::CostModel,
     /// Rules not to use, by name.
     pub disabled: BTreeSet<String>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options {
-            mode: FloatMode::default(),
-            explain: false,
-            expand_only: false,
-            model: cost::CostModel::default(),
-            disabled: BTreeSet::new(),
-        }
-    }
 }
 
 /// What the pass did, for `--timings` and `--explain`.

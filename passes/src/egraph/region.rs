@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Span;
-use tfc_ir::op::{Effect, Grad};
+use tfc_ir::op::Effect;
 use tfc_ir::rule::Group;
 use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, RegionId, ValueId};
 
@@ -37,6 +37,9 @@ pub struct Seeded {
 }
 
 type Device = Option<Arc<str>>;
+
+/// What becomes of each e-graph of a region.
+pub type Plan<'a> = dyn FnMut(&Func, RegionId) -> Vec<(Seeded, Solution)> + 'a;
 
 /// Whether a node may be rewritten.
 pub fn enters(node: &Node) -> bool {
@@ -126,6 +129,8 @@ impl Seeded {
         let number = self.inputs.len() as u32;
         self.inputs.push(v);
         let id = analysis::add_input(&mut self.g, number, func.ty(v));
+        let class = self.g.find(id);
+        self.g[class].data.user = true;
         self.values.insert(v, id);
         id
     }
@@ -138,6 +143,10 @@ impl Seeded {
             let attrs = g.analysis.attrs.intern(node.attrs.clone());
             let id = analysis::add_interned(g, node.op, attrs, args).ok()?;
             self.source.entry(id).or_insert(at);
+            // Sums of gradient terms are gradients; all else was written.
+            let sum = node.op == Op::Add && args.iter().any(|a| !g[*a].data.user);
+            let class = g.find(id);
+            g[class].data.user |= !sum;
             return Some(id);
         }
         let (op, wrt, attrs) = tfc_ir::vjp::term_of(&node.attrs)?;
@@ -205,11 +214,7 @@ pub fn rewrite(graph: &Graph, func: &Func, options: &Options, report: &mut Repor
 
 /// Emits a function anew: nodes outside e-graphs as they were, the rest as the
 /// solutions say.
-pub fn rebuild(
-    graph: &Graph,
-    func: &Func,
-    plan: &mut dyn FnMut(&Func, RegionId) -> Vec<(Seeded, Solution)>,
-) -> Func {
+pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> Func {
     let mut out = Func::new(&func.name);
     out.doc = func.doc.clone();
     out.result_names = func.result_names.clone();
@@ -231,7 +236,7 @@ struct Rebuild<'a> {
     builder: Builder<'a>,
     values: BTreeMap<ValueId, ValueId>,
     nodes: BTreeMap<NodeId, NodeId>,
-    plan: &'a mut dyn FnMut(&Func, RegionId) -> Vec<(Seeded, Solution)>,
+    plan: &'a mut Plan<'a>,
 }
 
 /// An e-graph being emitted.
@@ -398,9 +403,4 @@ impl Part {
     fn class_of(&self, v: ValueId) -> Id {
         self.s.g.find(self.s.values[&v])
     }
-}
-
-/// Whether the op has a gradient function.
-pub fn has_vjp(op: Op) -> bool {
-    matches!(op.def().grad, Grad::Vjp(_))
 }

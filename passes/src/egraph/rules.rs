@@ -39,7 +39,7 @@ pub struct Compiled {
 }
 
 pub enum Body {
-    Rule { rule: &'static Rule, lhs: Pattern, rhs: Option<Pattern> },
+    Rule { rule: &'static Rule, lhs: Box<Pattern>, rhs: Option<Box<Pattern>> },
     Expand,
 }
 
@@ -94,7 +94,7 @@ fn compile() -> Vec<Compiled> {
             let Ok(lhs) = Pattern::parse(rule.lhs) else { continue };
             let rhs = match rule.rhs {
                 Rhs::Text(text) => match Pattern::parse_template(text, &lhs) {
-                    Ok(rhs) => Some(rhs),
+                    Ok(rhs) => Some(Box::new(rhs)),
                     Err(_) => continue,
                 },
                 Rhs::Fn(_) => None,
@@ -109,7 +109,7 @@ fn compile() -> Vec<Compiled> {
                 name: rule.name.to_string(),
                 group: rule.group,
                 why: rule.why,
-                body: Body::Rule { rule, lhs, rhs },
+                body: Body::Rule { rule, lhs: Box::new(lhs), rhs },
                 roots,
                 depth,
             });
@@ -122,14 +122,7 @@ fn compile() -> Vec<Compiled> {
 pub fn moves_only(op: Op) -> bool {
     matches!(
         op,
-        Op::Broadcast
-            | Op::Reshape
-            | Op::Transpose
-            | Op::Slice
-            | Op::Reverse
-            | Op::Gather
-            | Op::DynamicSlice
-            | Op::StopGradient
+        Op::Broadcast | Op::Reshape | Op::Transpose | Op::Slice | Op::Reverse | Op::StopGradient
     )
 }
 
@@ -400,10 +393,16 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
     let by_class = match rule.class {
         Class::Exact => true,
         Class::Round => mode >= FloatMode::Rounding,
+        Class::Refine => {
+            mode == FloatMode::Fast || mode == FloatMode::Rounding && !g[found.class].data.user
+        }
         Class::Special => mode == FloatMode::Fast,
         Class::Assume(var, fact) => {
             let bound = lhs.vars.iter().position(|v| v == var).and_then(|i| found.vars.get(i));
-            mode == FloatMode::Fast || bound.is_some_and(|id| g[*id].data.has(fact))
+            let Some(data) = bound.map(|id| &g[*id].data) else { return false };
+            // Fast math says nothing about integers, but for indices.
+            let may_assume = data.ty.dtype.is_float() || fact == Fact::InRange;
+            data.has(fact) || mode == FloatMode::Fast && may_assume
         }
     };
     let by_group = rule.group != Group::X || mode == FloatMode::Fast;
@@ -433,7 +432,7 @@ fn template_like(m: &Match<'_>, pat: &Pat, like: V) -> Option<V> {
                 });
             }
             // A literal has the type of the operand beside it.
-            let beside = values.iter().flatten().next().copied().unwrap_or(like);
+            let beside = values.iter().flatten().last().copied().unwrap_or(like);
             let operands: Option<Vec<V>> = args
                 .iter()
                 .zip(values)

@@ -113,7 +113,13 @@ impl KernelBuilder {
         at.into_iter().fold(ScopeId(0), |s, ix| self.deeper(s, self.scope_of_ix(ix)))
     }
 
-    fn numbered(&mut self, key: Key, ty: ScalarType, scope: ScopeId, make: impl FnOnce(Reg) -> Stmt) -> Reg {
+    fn numbered(
+        &mut self,
+        key: Key,
+        ty: ScalarType,
+        scope: ScopeId,
+        make: impl FnOnce(Reg) -> Stmt,
+    ) -> Reg {
         if let Some(reg) = self.known.get(&key) {
             return *reg;
         }

@@ -600,6 +600,5 @@ fn single_group(uses: &[Use]) -> Option<(GroupId, Rel)> {
 
 /// Whether a constant is one repeated value, so that kernels need no buffer.
 pub(crate) fn is_splat(node: &Node) -> bool {
-    node.op == Op::Const
-        && node.attrs.tensor("value").is_some_and(|t| splat_scalar(t).is_some())
+    node.op == Op::Const && node.attrs.tensor("value").is_some_and(|t| splat_scalar(t).is_some())
 }

@@ -180,7 +180,8 @@ pub(crate) fn scan(
     let along = g.kb.open(&ty.shape[axis], false);
     at[axis] = Ix::var(along.var);
     if reverse {
-        let last = Ix { offset: ty.shape[axis].clone() - Dim::constant(1), terms: vec![], regs: vec![] };
+        let last =
+            Ix { offset: ty.shape[axis].clone() - Dim::constant(1), terms: vec![], regs: vec![] };
         at[axis] = last.plus(&at[axis].scale(&Dim::constant(-1)));
     }
     let acc = g.kb.accumulator(init, Combine::Sequential);
@@ -494,15 +495,22 @@ impl<'a> GroupLower<'a> {
         }
         let level = self.levels.get(&id).copied();
         let mut joint = vec![id];
-        joint.extend(self.levels.iter().filter(|(n, l)| **n != id && Some(**l) == level).map(|x| *x.0).filter(|n| {
-            let other = &func.nodes[*n];
-            let argument = func.ty(other.operands[0]);
-            !matches!(other.op.def().lower, Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin))
-                && argument.shape == *from
-                && reduction_axes(other) == axes
-        }));
-        let combines: Vec<Combine> =
-            joint.iter().map(|n| combine_of(&func.nodes[*n])).collect();
+        joint.extend(
+            self.levels
+                .iter()
+                .filter(|(n, l)| **n != id && Some(**l) == level)
+                .map(|x| *x.0)
+                .filter(|n| {
+                    let other = &func.nodes[*n];
+                    let argument = func.ty(other.operands[0]);
+                    !matches!(
+                        other.op.def().lower,
+                        Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin)
+                    ) && argument.shape == *from
+                        && reduction_axes(other) == axes
+                }),
+        );
+        let combines: Vec<Combine> = joint.iter().map(|n| combine_of(&func.nodes[*n])).collect();
         let mut running: Vec<Reg> = vec![];
         for (n, combine) in joint.iter().zip(&combines) {
             let dtype = func.ty(func.nodes[*n].operands[0]).dtype;

@@ -107,12 +107,8 @@ impl<'a> Planner<'a> {
         let func = self.func;
         for (i, &value) in func.params().iter().enumerate() {
             let ty = func.ty(value).clone();
-            let s = self.storages.new_storage(
-                ty.dtype,
-                ty.elements(),
-                Some(Home::Param(i as u32)),
-                0,
-            );
+            let s =
+                self.storages.new_storage(ty.dtype, ty.elements(), Some(Home::Param(i as u32)), 0);
             self.storage_of[value] = Some(s);
             let name = func.values[value].name.as_deref().unwrap_or("");
             let name = if name.is_empty() { format!("arg{i}") } else { name.to_string() };
@@ -122,12 +118,8 @@ impl<'a> Planner<'a> {
         let mut steps = self.region(func.body)?;
         for (i, &value) in func.results().iter().enumerate() {
             let ty = func.ty(value).clone();
-            let s = self.storages.new_storage(
-                ty.dtype,
-                ty.elements(),
-                Some(Home::Result(i as u32)),
-                0,
-            );
+            let s =
+                self.storages.new_storage(ty.dtype, ty.elements(), Some(Home::Result(i as u32)), 0);
             let name = func.result_names.get(i).cloned().unwrap_or_else(|| format!("out{i}"));
             let port = self.port(name, &ty, s);
             self.results.push(port);
@@ -378,7 +370,9 @@ impl<'a> Planner<'a> {
         for &(o, i) in &legal {
             let input = storages[i];
             let all = storages.iter().enumerate().all(|(k, s)| {
-                *s != input || k == i || (!lowered.kernel.bufs[k].written && legal.contains(&(o, k)))
+                *s != input
+                    || k == i
+                    || (!lowered.kernel.bufs[k].written && legal.contains(&(o, k)))
             });
             if all && !fixed.contains(&input) {
                 self.storages.allow_in_place(time, storages[o], input);
@@ -412,8 +406,7 @@ impl<'a> Planner<'a> {
             let outputs: Vec<ValueId> =
                 g.outputs.iter().map(|(v, _)| *v).filter(|v| *v != result).collect();
             let name = format!("{}_then_{}", node.op.name(), self.kernel_name(g));
-            let lowered =
-                group::epilogue(func, &g.members, &rows, &cols, col_axes, &outputs, name);
+            let lowered = group::epilogue(func, &g.members, &rows, &cols, col_axes, &outputs, name);
             (outputs, lowered)
         });
         let time = self.tick();
@@ -458,8 +451,7 @@ impl<'a> Planner<'a> {
         let lt = func.ty(node.operands[0]);
         let k = lt.shape[if trans_a { r - 2 } else { r - 1 }].clone();
         let mut batch = Dim::product(&out.shape[..r - 2]);
-        let mut a_stride =
-            if lhs.1 { Dim::constant(0) } else { m.clone() * k.clone() };
+        let mut a_stride = if lhs.1 { Dim::constant(0) } else { m.clone() * k.clone() };
         let b_stride = if rhs.1 { Dim::constant(0) } else { n.clone() * k.clone() };
         // One right-hand side for all batches: the batches are more rows.
         if rhs.1 && !lhs.1 && !trans_a {
@@ -497,7 +489,9 @@ impl<'a> Planner<'a> {
         let result = func.ty(node.results[0]).clone();
         // The forward convolution's image, filter and output.
         let (image, filter, output, kind) = match kind {
-            Contraction::Conv2dGradInput => (result.shape.clone(), ty(1), ty(0), ConvKind::GradInput),
+            Contraction::Conv2dGradInput => {
+                (result.shape.clone(), ty(1), ty(0), ConvKind::GradInput)
+            }
             Contraction::Conv2dGradFilter => {
                 (ty(0), result.shape.clone(), ty(1), ConvKind::GradFilter)
             }
@@ -832,10 +826,7 @@ fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
 
 /// The operands a contraction really reads: a matrix repeated over the batches
 /// is read in place, and the flag says so.
-pub(crate) fn contract_operands(
-    func: &Func,
-    node: &Node,
-) -> ((ValueId, bool), (ValueId, bool)) {
+pub(crate) fn contract_operands(func: &Func, node: &Node) -> ((ValueId, bool), (ValueId, bool)) {
     let peel = |value: ValueId| -> (ValueId, bool) {
         if node.op != Op::MatMul {
             return (value, false);

@@ -43,7 +43,13 @@ pub(crate) struct Storages {
 }
 
 impl Storages {
-    pub fn new_storage(&mut self, dtype: DType, len: Dim, home: Option<Home>, region: u32) -> StorageId {
+    pub fn new_storage(
+        &mut self,
+        dtype: DType,
+        len: Dim,
+        home: Option<Home>,
+        region: u32,
+    ) -> StorageId {
         self.list.push(Storage { dtype, len, home, merged: None, touches: vec![], region });
         StorageId((self.list.len() - 1) as u32)
     }
@@ -104,9 +110,9 @@ impl Storages {
             if t == first {
                 let allowed = !write
                     && self.in_place.get(&t).is_some_and(|pairs| {
-                        pairs.iter().any(|(o, i)| {
-                            self.resolve(*o) == src && self.resolve(*i) == dst
-                        })
+                        pairs
+                            .iter()
+                            .any(|(o, i)| self.resolve(*o) == src && self.resolve(*i) == dst)
                     });
                 if !allowed {
                     return;
@@ -240,7 +246,8 @@ fn take_free(free: &mut BTreeMap<Dim, Vec<u32>>, bytes: &Dim) -> Option<u32> {
     let key = match bytes.as_const() {
         Some(_) => {
             // Constants sort before run-time sizes, by value.
-            let larger = free.range(bytes.clone()..).map(|(k, _)| k).find(|k| k.as_const().is_some());
+            let larger =
+                free.range(bytes.clone()..).map(|(k, _)| k).find(|k| k.as_const().is_some());
             match larger {
                 Some(k) => Some(k.clone()),
                 None => free.range(..bytes.clone()).next_back().map(|(k, _)| k.clone()),

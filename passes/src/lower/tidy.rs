@@ -99,9 +99,10 @@ fn collapse(l: &mut Loop) {
     // Reductions must chain straight through: inner starts from the outer's
     // running value and gives its next one.
     let chained = l.carried.len() == inner.carried.len()
-        && l.carried.iter().zip(&inner.carried).all(|(o, i)| {
-            i.init == o.acc && o.next == i.result && o.combine == i.combine
-        });
+        && l.carried
+            .iter()
+            .zip(&inner.carried)
+            .all(|(o, i)| i.init == o.acc && o.next == i.result && o.combine == i.combine);
     if !chained || inner.ranged || !walks_as_one(&inner.body, l.var, inner.var, &inner.extent) {
         return;
     }

@@ -1,0 +1,586 @@
+//! Every rewrite rule, alone, on random well-typed instances with real tensors.
+//!
+//! For each rule, random instances of its left-hand side are built (types,
+//! attributes, constants), the rule is applied by the optimizer's own matcher,
+//! and both sides are evaluated by the ops' reference semantics: on ordinary
+//! values and on NaN, infinities and zeros of both signs. A rule that is wrong,
+//! or whose declared float class promises too much, fails here. So does one that
+//! promises less than what nothing here refutes, and one that never applies.
+
+use egg::Id;
+use ndarray::ArrayD;
+use std::collections::BTreeMap;
+use tfc_ir::eval::{Array, Data};
+use tfc_ir::lower::{Lower, Reduction};
+use tfc_ir::op::{Eval, EvalCx, Kind as OperandKind};
+use tfc_ir::rule::{Class, Fact, Group, Pat, PatHead, Pattern};
+use tfc_ir::{Attr, Attrs, DType, Dim, Op, Tensor, TensorType};
+use tfc_passes::egraph::analysis::{self, Graph, RuleId, TensorAnalysis};
+use tfc_passes::egraph::lang::Node;
+use tfc_passes::egraph::rules::{self, Body, Compiled, FloatMode};
+
+struct Rng(u64);
+
+impl Rng {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 16
+    }
+
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+
+    fn pick<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() % (1 << 24)) as f64 / (1 << 24) as f64
+    }
+}
+
+const SHAPES: &[&[i64]] =
+    &[&[], &[1], &[3], &[2, 3], &[3, 2], &[2, 2], &[1, 3], &[2, 1], &[2, 3, 2], &[2, 2, 2]];
+
+fn shape(rng: &mut Rng) -> Vec<Dim> {
+    rng.pick(SHAPES).iter().map(|d| Dim::from(*d)).collect()
+}
+
+fn sizes(shape: &[Dim]) -> Vec<usize> {
+    shape.iter().map(|d| d.as_const().unwrap() as usize).collect()
+}
+
+/// What a label of the pattern stands for: op, attributes, operand types.
+type Bound = (Op, Attrs, Vec<TensorType>);
+
+/// One instance of a left-hand side under construction.
+struct Instance<'a> {
+    rng: &'a mut Rng,
+    g: Graph,
+    vars: Vec<Option<Id>>,
+    heads: Vec<Option<Bound>>,
+    /// Types of inputs, and the variable they stand for.
+    inputs: Vec<(TensorType, usize)>,
+    dtype: DType,
+}
+
+impl Instance<'_> {
+    fn ty(&self, id: Id) -> TensorType {
+        (*self.g[id].data.ty).clone()
+    }
+
+    fn input(&mut self, var: usize, ty: TensorType) -> Id {
+        let number = self.inputs.len() as u32;
+        self.inputs.push((ty.clone(), var));
+        analysis::add_input(&mut self.g, number, &ty)
+    }
+
+    fn splat(&mut self, value: f64, ty: &TensorType) -> Option<Id> {
+        let tensor = Tensor::splat(ty.dtype, vec![], value);
+        let attrs = Attrs::none().with("value", Attr::Tensor(tensor.into()));
+        let scalar = analysis::add(&mut self.g, Op::Const, attrs, &[]).ok()?;
+        if ty.shape.is_empty() {
+            return Some(scalar);
+        }
+        let attrs = Attrs::none()
+            .with("shape", Attr::Shape(ty.shape.clone()))
+            .with("axes", Attr::Ints(vec![]));
+        analysis::add(&mut self.g, Op::Broadcast, attrs, &[scalar]).ok()
+    }
+
+    fn random_type(&mut self, kind: OperandKind) -> TensorType {
+        let dtype = match kind {
+            OperandKind::Bool => DType::Bool,
+            OperandKind::Float if !self.dtype.is_float() => DType::F32,
+            OperandKind::Num if self.dtype == DType::Bool => DType::I32,
+            OperandKind::Int | OperandKind::Index => DType::I32,
+            _ => self.dtype,
+        };
+        TensorType::new(dtype, shape(self.rng))
+    }
+
+    /// A leaf of the pattern, given the type it should have.
+    fn leaf(&mut self, pat: &Pat, ty: TensorType) -> Option<Id> {
+        match pat {
+            Pat::Var(i) => {
+                if self.vars[*i].is_none() {
+                    let id = self.input(*i, ty);
+                    self.vars[*i] = Some(id);
+                }
+                self.vars[*i]
+            }
+            Pat::Splat(i) => {
+                if self.vars[*i].is_none() {
+                    let value = match ty.dtype {
+                        DType::Bool => self.rng.below(2) as f64,
+                        d if d.is_float() => {
+                            self.rng.pick(&[0.5, 2.0, 3.0, -1.5, 0.25, 1.0, 0.7, -4.0, 0.0])
+                        }
+                        _ => self.rng.pick(&[0.0, 1.0, 2.0, -3.0, 5.0]),
+                    };
+                    self.vars[*i] = self.splat(value, &ty);
+                }
+                self.vars[*i]
+            }
+            Pat::Lit(value) if ty.dtype.is_float() || value.fract() == 0.0 => {
+                self.splat(*value, &ty)
+            }
+            _ => None,
+        }
+    }
+
+    fn build(&mut self, pat: &Pat, hint: Option<TensorType>) -> Option<Id> {
+        let Pat::Op { head, label, args } = pat else {
+            let ty = hint.unwrap_or_else(|| self.random_type(OperandKind::Any));
+            return self.leaf(pat, ty);
+        };
+        if let PatHead::Vjp(op, wrt) = head {
+            return self.build_vjp(*op, *wrt, *label, args);
+        }
+        let bound = label.and_then(|l| self.heads[l].clone());
+        let op = match &bound {
+            Some((op, ..)) => *op,
+            None => self.rng.pick(&head.ops()),
+        };
+        let def = op.def();
+        let elementwise = matches!(def.lower, Lower::Map(_));
+        let keeps_type = elementwise && op != Op::Cast;
+        let mut ids: Vec<Option<Id>> = vec![None; args.len()];
+        // What is not a leaf first: it decides types.
+        for (i, arg) in args.iter().enumerate() {
+            ids[i] = match arg {
+                Pat::Var(v) | Pat::Splat(v) => self.vars[*v],
+                Pat::Lit(_) => None,
+                Pat::Op { .. } => {
+                    let hint = match &bound {
+                        Some((_, _, types)) => types.get(i).cloned(),
+                        None => hint.clone().filter(|_| keeps_type),
+                    };
+                    Some(self.build(arg, hint)?)
+                }
+            };
+        }
+        for (i, arg) in args.iter().enumerate() {
+            if ids[i].is_some() {
+                continue;
+            }
+            let beside: Vec<TensorType> = ids.iter().flatten().map(|id| self.ty(*id)).collect();
+            let kind = def.operands[i.min(def.operands.len() - 1)].kind;
+            let like = match &bound {
+                Some((_, _, types)) => types.get(i).cloned(),
+                None if op == Op::MatMul => self.matrix_beside(beside.first()),
+                None if elementwise => {
+                    let same = beside.last().cloned().or(hint.clone().filter(|_| keeps_type));
+                    same.map(|t| {
+                        let wrong =
+                            !kind.admits(t.dtype) || op == Op::Select && i > 0 && beside.len() == 1;
+                        let dtype = if wrong { self.random_type(kind).dtype } else { t.dtype };
+                        TensorType::new(dtype, t.shape)
+                    })
+                }
+                None => None,
+            };
+            let ty = like.unwrap_or_else(|| self.random_type(kind));
+            ids[i] = Some(self.leaf(arg, ty)?);
+        }
+        let ids: Vec<Id> = ids.into_iter().collect::<Option<_>>()?;
+        let types: Vec<TensorType> = ids.iter().map(|id| self.ty(*id)).collect();
+        let attrs = match &bound {
+            Some((_, attrs, _)) => attrs.clone(),
+            None => random_attrs(self.rng, op, &types)?,
+        };
+        let id = analysis::add(&mut self.g, op, attrs.clone(), &ids).ok()?;
+        if let Some(l) = label
+            && bound.is_none()
+        {
+            self.heads[*l] = Some((op, attrs, types));
+        }
+        Some(id)
+    }
+
+    /// A type that can be multiplied with the one on the other side.
+    fn matrix_beside(&mut self, other: Option<&TensorType>) -> Option<TensorType> {
+        let dims = |rng: &mut Rng| Dim::from(rng.pick(&[1i64, 2, 3]));
+        let Some(other) = other else {
+            let (r, c) = (dims(self.rng), dims(self.rng));
+            return Some(TensorType::new(self.dtype, vec![r, c]));
+        };
+        let n = other.rank().checked_sub(2)?;
+        let mut shape = other.shape[..n].to_vec();
+        let free = dims(self.rng);
+        let inner = other.shape[n + self.rng.below(2)].clone();
+        match self.rng.below(2) {
+            0 => shape.extend([inner, free]),
+            _ => shape.extend([free, inner]),
+        }
+        Some(TensorType::new(other.dtype, shape))
+    }
+
+    fn build_vjp(&mut self, op: Op, wrt: usize, label: Option<usize>, args: &[Pat]) -> Option<Id> {
+        let (operands, rest) = args.split_at(args.len() - 2);
+        let mut ids: Vec<Id> = vec![];
+        for arg in operands {
+            let hint = ids.first().map(|id| self.ty(*id));
+            let ty = hint.unwrap_or_else(|| self.random_type(OperandKind::Float));
+            ids.push(match arg {
+                Pat::Op { .. } => self.build(arg, Some(ty))?,
+                _ => self.leaf(arg, ty)?,
+            });
+        }
+        let types: Vec<TensorType> = ids.iter().map(|id| self.ty(*id)).collect();
+        let attrs = random_attrs(self.rng, op, &types)?;
+        // The result is what the op computes, not just any value.
+        let out = analysis::add(&mut self.g, op, attrs.clone(), &ids).ok()?;
+        let Pat::Var(i) = &rest[0] else { return None };
+        match self.vars[*i] {
+            None => self.vars[*i] = Some(out),
+            Some(bound) if bound == out => {}
+            Some(_) => return None,
+        }
+        let ty = self.ty(out);
+        let ct = match &rest[1] {
+            arg @ Pat::Op { .. } => self.build(arg, Some(ty))?,
+            arg => self.leaf(arg, ty)?,
+        };
+        ids.extend([out, ct]);
+        let interned = self.g.analysis.attrs.intern(attrs.clone());
+        if let Some(l) = label {
+            self.heads[l] = Some((op, attrs, types));
+        }
+        analysis::add_vjp(&mut self.g, op, wrt, interned, &ids)
+    }
+}
+
+fn random_attrs(rng: &mut Rng, op: Op, types: &[TensorType]) -> Option<Attrs> {
+    let x = types.first();
+    let rank = x.map_or(0, |t| t.rank());
+    Some(match op {
+        Op::Broadcast => {
+            let mut shape = vec![];
+            let mut axes = vec![];
+            let mut from = x?.shape.iter();
+            loop {
+                if rng.below(3) == 0 && shape.len() < 4 {
+                    shape.push(Dim::from(rng.pick(&[2i64, 3])));
+                } else if let Some(d) = from.next() {
+                    axes.push(shape.len() as i64);
+                    let grow = d.is_one() && rng.below(2) == 0;
+                    shape.push(if grow { Dim::from(3i64) } else { d.clone() });
+                } else {
+                    break;
+                }
+            }
+            Attrs::none().with("shape", Attr::Shape(shape)).with("axes", Attr::Ints(axes))
+        }
+        Op::Reshape => {
+            let n: i64 = x?.shape.iter().map(|d| d.as_const().unwrap()).product();
+            let mut shapes: Vec<Vec<i64>> = vec![vec![n], vec![1, n], vec![n, 1]];
+            for k in [2, 3, 4] {
+                if n % k == 0 {
+                    shapes.push(vec![k, n / k]);
+                }
+            }
+            shapes.push(x?.shape.iter().map(|d| d.as_const().unwrap()).collect());
+            let mut with_unit = shapes[shapes.len() - 1].clone();
+            with_unit.insert(rng.below(rank + 1), 1);
+            shapes.push(with_unit);
+            let shape = rng.pick(&shapes).into_iter().map(Dim::from).collect();
+            Attrs::none().with("shape", Attr::Shape(shape))
+        }
+        Op::Transpose => {
+            let mut perm: Vec<i64> = (0..rank as i64).collect();
+            for i in (1..perm.len()).rev() {
+                perm.swap(i, rng.below(i + 1));
+            }
+            Attrs::none().with("perm", Attr::Ints(perm))
+        }
+        Op::Slice => {
+            let (mut starts, mut ends, mut strides) = (vec![], vec![], vec![]);
+            for d in &x?.shape {
+                let n = d.as_const().unwrap();
+                let all = rng.below(2) == 0;
+                let start = if all { 0 } else { rng.below(n as usize) as i64 };
+                starts.push(Dim::from(start));
+                ends.push(d.clone());
+                strides.push(if all { 1 } else { rng.pick(&[1i64, 1, 2]) });
+            }
+            Attrs::none()
+                .with("starts", Attr::Shape(starts))
+                .with("ends", Attr::Shape(ends))
+                .with("strides", Attr::Ints(strides))
+        }
+        Op::Reverse => {
+            let axes = (0..rank as i64).filter(|_| rng.below(2) == 0).collect();
+            Attrs::none().with("axes", Attr::Ints(axes))
+        }
+        Op::MatMul => Attrs::none()
+            .with("trans_a", Attr::Bool(rng.below(2) == 0))
+            .with("trans_b", Attr::Bool(rng.below(2) == 0)),
+        Op::Cast => {
+            let to = rng.pick(&[
+                DType::F32,
+                DType::F64,
+                DType::F16,
+                DType::BF16,
+                DType::I32,
+                DType::I64,
+                DType::I8,
+                DType::U8,
+                DType::Bool,
+            ]);
+            Attrs::none().with("to", Attr::DType(to))
+        }
+        Op::OneHot => Attrs::none().with("depth", Attr::Int(3)),
+        _ if matches!(op.def().lower, Lower::Reduce(_)) || op == Op::Mean => {
+            if matches!(op.def().lower, Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin)) {
+                return None;
+            }
+            let axes = (0..rank as i64).filter(|_| rng.below(2) == 0).collect();
+            Attrs::none().with("axes", Attr::Ints(axes)).with("keep", Attr::Bool(rng.below(3) == 0))
+        }
+        _ if op.def().attrs.iter().any(|a| a.default.is_none()) => return None,
+        _ => Attrs::none(),
+    })
+}
+
+/// Value of a node, from the values of the inputs.
+fn value(
+    g: &mut Graph,
+    id: Id,
+    inputs: &[Array],
+    memo: &mut BTreeMap<Id, Array>,
+) -> Result<Array, String> {
+    if let Some(v) = memo.get(&id) {
+        return Ok(v.clone());
+    }
+    let node = g.nodes()[usize::from(id)].clone();
+    let out = match &node {
+        Node::Input(n) => inputs[*n as usize].clone(),
+        Node::Vjp { .. } => {
+            let term = rules::expand_vjp(g, &node).ok_or("no expansion")?;
+            value(g, term, inputs, memo)?
+        }
+        Node::Op { op, attrs, args } => {
+            let mut operands = vec![];
+            for a in args.iter() {
+                operands.push(value(g, *a, inputs, memo)?);
+            }
+            let attrs = g.analysis.attrs.get(*attrs).clone();
+            let results = [(*g[id].data.ty).clone()];
+            let Eval::Pure(eval) = op.def().eval else { return Err("no eval".into()) };
+            let cx =
+                EvalCx { operands: &operands, attrs: &attrs, results: &results, dims: &|_| None };
+            eval(&cx)?.remove(0)
+        }
+    };
+    memo.insert(id, out.clone());
+    Ok(out)
+}
+
+const SPECIAL: &[f64] =
+    &[f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0, -1.0, 2.0, 0.5, 0.0, -0.0, 3.0];
+
+fn random_array(rng: &mut Rng, ty: &TensorType, special: bool, fact: Option<Fact>) -> Array {
+    let shape = sizes(&ty.shape);
+    let n: usize = shape.iter().product();
+    match ty.dtype {
+        DType::Bool => {
+            let v = (0..n).map(|_| rng.below(2) == 0).collect();
+            Array::bool(ArrayD::from_shape_vec(shape, v).unwrap())
+        }
+        d if d.is_float() => {
+            let mut one = || loop {
+                let v = match special && rng.below(3) > 0 {
+                    true => rng.pick(SPECIAL),
+                    false => (rng.unit() * 2.9 + 0.1) * rng.pick(&[1.0, -1.0]),
+                };
+                let holds = match fact {
+                    None => true,
+                    Some(Fact::NonNeg) => v.is_nan() || v.is_sign_positive(),
+                    Some(Fact::Finite) => v.is_finite(),
+                    Some(Fact::NonZero) => v != 0.0 && !v.is_nan(),
+                    Some(Fact::InRange) => true,
+                };
+                if holds {
+                    return v;
+                }
+            };
+            let v = (0..n).map(|_| one()).collect();
+            Array::float(d, ArrayD::from_shape_vec(shape, v).unwrap())
+        }
+        d => {
+            let wide = [i64::from(i32::MAX), i64::from(i32::MIN), -1, 0, 1];
+            let mut one = || match special && rng.below(3) == 0 {
+                _ if fact == Some(Fact::InRange) => rng.below(3) as i64,
+                true => rng.pick(&wide),
+                false => rng.below(7) as i64 - 3,
+            };
+            let v = (0..n).map(|_| one()).collect();
+            Array::int(d, ArrayD::from_shape_vec(shape, v).unwrap())
+        }
+    }
+}
+
+/// How far apart two results are: the strongest class they are consistent with.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Seen {
+    Exact,
+    Round,
+    Refine,
+    Special,
+    Wrong,
+}
+
+fn compare(a: &Array, b: &Array, special: bool) -> Seen {
+    if a.dtype != b.dtype || a.shape() != b.shape() {
+        return Seen::Wrong;
+    }
+    let (Data::Float(x), Data::Float(y)) = (&a.data, &b.data) else {
+        return if a == b { Seen::Exact } else { Seen::Wrong };
+    };
+    let tolerance = match a.dtype {
+        DType::F64 => 1e-9,
+        DType::F32 => 2e-4,
+        _ => 0.1,
+    };
+    let mut worst = Seen::Exact;
+    for (x, y) in x.iter().zip(y) {
+        let near = (x - y).abs() <= tolerance * (1.0 + x.abs().max(y.abs()));
+        let seen = if x.is_nan() && y.is_nan() || x.to_bits() == y.to_bits() {
+            Seen::Exact
+        } else if x.is_finite() && y.is_finite() && near {
+            Seen::Round
+        } else if !x.is_finite() {
+            Seen::Refine
+        } else if special {
+            Seen::Special
+        } else {
+            Seen::Wrong
+        };
+        worst = worst.max(seen);
+    }
+    worst
+}
+
+struct Outcome {
+    fired: usize,
+    seen: Seen,
+    example: String,
+}
+
+const INSTANCES: usize = 40;
+
+fn try_rule(id: RuleId, compiled: &Compiled) -> Outcome {
+    let mut rng = Rng(0x9e37_79b9_7f4a_7c15 ^ ((id.0 as u64 + 1) << 20));
+    let mut out = Outcome { fired: 0, seen: Seen::Exact, example: String::new() };
+    let Body::Rule { rule, lhs, .. } = &compiled.body else { return out };
+    let lhs: &Pattern = lhs;
+    for attempt in 0..6000 {
+        if out.fired >= INSTANCES {
+            break;
+        }
+        let dtype = [DType::F32, DType::F32, DType::F64, DType::I32, DType::F64][attempt % 5];
+        let mut instance = Instance {
+            rng: &mut rng,
+            g: Graph::new(TensorAnalysis::default()),
+            vars: vec![None; lhs.vars.len()],
+            heads: vec![None; lhs.labels.len()],
+            inputs: vec![],
+            dtype: if attempt % 7 == 6 { DType::Bool } else { dtype },
+        };
+        let Some(root) = instance.build(&lhs.root, None) else { continue };
+        let (mut g, inputs) = (instance.g, instance.inputs);
+        g.rebuild();
+        let mut found = vec![];
+        rules::search(&g, id, g.find(root), 8, &mut found);
+        let Some(found) = found.first() else { continue };
+        g.analysis.rule = id;
+        let Some(to) = rules::instantiate(&mut g, found, FloatMode::Fast) else { continue };
+        out.fired += 1;
+        assert_eq!(g[to].data.ty, g[root].data.ty, "{}: types differ", rule.name);
+        let from = g.add_uncanonical(found.node.clone());
+        // Integers must be equal; so must whatever has no floats in it.
+        let floats =
+            inputs.iter().any(|(t, _)| t.dtype.is_float()) || g[root].data.ty.dtype.is_float();
+        for draw in 0..24 {
+            let special = draw >= 6;
+            let arrays: Vec<Array> = inputs
+                .iter()
+                .map(|(ty, var)| {
+                    let fact = match rule.class {
+                        Class::Assume(name, fact) if lhs.vars[*var] == name => Some(fact),
+                        _ => None,
+                    };
+                    random_array(&mut rng, ty, special, fact)
+                })
+                .collect();
+            let mut memo = BTreeMap::new();
+            let a = value(&mut g, from, &arrays, &mut memo);
+            let b = value(&mut g, to, &arrays, &mut memo);
+            let (a, b) = match (a, b) {
+                (Ok(a), Ok(b)) => (a, b),
+                (a, b) => panic!("{}: {a:?} {b:?}", rule.name),
+            };
+            let mut seen = compare(&a, &b, special);
+            if !floats && seen != Seen::Exact {
+                seen = Seen::Wrong;
+            }
+            if seen > out.seen {
+                out.seen = seen;
+                out.example = format!("inputs {arrays:?}\n    gives {a:?}\n    not   {b:?}");
+            }
+        }
+    }
+    out
+}
+
+fn declared(class: Class) -> Seen {
+    match class {
+        Class::Exact => Seen::Exact,
+        Class::Round | Class::Assume(..) => Seen::Round,
+        Class::Refine => Seen::Refine,
+        Class::Special => Seen::Special,
+    }
+}
+
+#[test]
+fn every_rule_keeps_its_word() {
+    let mut problems = vec![];
+    for (i, compiled) in rules::table().iter().enumerate() {
+        let Body::Rule { rule, .. } = &compiled.body else { continue };
+        let outcome = try_rule(RuleId(i as u16), compiled);
+        if outcome.fired < 5 {
+            problems.push(format!("{}: applied only {} times", rule.name, outcome.fired));
+        }
+        let promise = declared(rule.class);
+        if outcome.seen > promise {
+            problems.push(format!(
+                "{}: declared {:?}, but seen {:?}: {}",
+                rule.name, rule.class, outcome.seen, outcome.example
+            ));
+        }
+        // Sums may be exact in the reference and not in a kernel, and overflow is
+        // not looked for: only what nothing at all spoke for is too modest.
+        let modest = matches!(rule.class, Class::Refine | Class::Special);
+        if modest && outcome.seen == Seen::Exact {
+            problems.push(format!(
+                "{}: declared {:?}, but nothing worse than {:?} was seen",
+                rule.name, rule.class, outcome.seen
+            ));
+        }
+    }
+    assert!(problems.is_empty(), "{} problems\n{}", problems.len(), problems.join("\n"));
+}
+
+#[test]
+fn there_are_rules_of_every_group() {
+    let count = |group| rules::table().iter().filter(|r| r.group == group).count();
+    let all: Vec<usize> = [Group::V, Group::C, Group::D, Group::X].map(count).to_vec();
+    assert!(all.iter().all(|n| *n > 0), "{all:?}");
+    assert!(all.iter().sum::<usize>() >= 120, "{all:?}");
+    let written = rules::table().iter().filter(|r| matches!(r.body, Body::Rule { .. })).count();
+    assert!(written >= 100, "{written} written rules");
+}
