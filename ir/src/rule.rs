@@ -71,7 +71,7 @@ pub enum Class {
     /// May also turn a finite result into a NaN or an infinity.
     Special,
     /// As `Round` where the variable has the property: used when an analysis
-    /// proves it, and with `--fast-math`.
+    /// proves it, and with `--fast-math` if it is finiteness or a valid index.
     Assume(&'static str, Fact),
 }
 
@@ -164,6 +164,8 @@ pub trait Rewrite: Emit {
     /// The value every element has, as a scalar, if known.
     fn splat_of(&self, v: V) -> Option<Tensor>;
     fn has(&self, v: V, fact: Fact) -> bool;
+    /// Whether the value is known to be a repeated smaller one.
+    fn is_broadcast(&self, v: V) -> bool;
     /// Emits the gradient term of operand `i` of `op`.
     fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V;
 }
@@ -218,6 +220,11 @@ impl<'a> Match<'a> {
     /// The one value of the elements of a `#` variable.
     pub fn splat(&self, name: &str) -> Option<f64> {
         self.e.splat_of(self.var(name))?.to_f64().first().copied()
+    }
+
+    /// Whether none of the variables is a repeated smaller value.
+    pub fn full_size(&self, names: &[&str]) -> bool {
+        names.iter().all(|n| !self.e.is_broadcast(self.var(n)))
     }
 
     pub fn head(&self, label: &str) -> Option<&'a Head> {

@@ -12,6 +12,7 @@ pub mod egraph;
 pub mod expand;
 pub mod fold;
 mod lower;
+pub mod mincut;
 pub mod pipeline;
 mod restrict;
 mod util;

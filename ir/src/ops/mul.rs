@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[
     Rule::exact("mul.splat_out", "(mul (mul x #c) y)", "(mul (mul x y) #c)", "constants move outward, where they meet").when(|m| m.splat("y").is_none() && m.splat("x").is_none()).round(),
     Rule::exact("mul.div_cancel", "(mul (div x y) y)", "x", "dividing is undone").when(|m| m.root_ty().dtype.is_float()).refine(),
     Rule::exact("mul.reciprocal", "(mul x (div 1 y))", "(div x y)", "one rounding fewer").when(|m| m.root_ty().dtype.is_float()).round(),
-    Rule::exact("mul.div_out", "(mul (div x y) z)", "(div (mul x z) y)", "divisors move outward, where they meet").when(|m| m.root_ty().dtype.is_float()).group(Group::D).round(),
+    Rule::exact("mul.div_out", "(mul (div x y) z)", "(div (mul x z) y)", "divisors move outward, where they meet").when(|m| m.root_ty().dtype.is_float()).group(Group::X).round(),
     Rule::exact("mul.exp", "(mul (exp x) (exp y))", "(exp (add x y))", "one exponential fewer").special(),
     Rule::exact("mul.sqrt", "(mul (sqrt x) (sqrt x))", "x", "squaring undoes the root").refine(),
     Rule::exact("mul.rsqrt", "(mul (rsqrt x) (rsqrt x))", "(div 1 x)", "one division instead of a root").refine(),
@@ -45,9 +45,8 @@ const RULES: &[Rule] = &[
     Rule::computed("mul.mask", "(mul x (cast:k c))", |m| (m.ty("c").dtype == DType::Bool).then(|| { let e = m.emit(); let x = m.var("x"); e.select(m.var("c"), x, e.splat_like(0.0, x)) }), "a mask is a choice").refine(),
     Rule::computed("mul.matmul_push", "(mul (matmul:m a b) #c)", push_into_smaller, "scaling the smaller operand touches fewer elements").round(),
     Rule::exact("mul.bcast_join", "(mul (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).round(),
-    Rule::exact("mul.bcast_out", "(mul (mul x (broadcast:b p)) y)", "(mul (mul x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::D).when(|m| m.splat("y").is_none() && m.splat("p").is_none()).round(),
+    Rule::exact("mul.bcast_out", "(mul (mul x (broadcast:b p)) y)", "(mul (mul x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::D).when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none()).round(),
     Rule::exact("mul.bcast_div", "(mul (div x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div q p)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
-    Rule::exact("mul.comm", "(mul x y)", "(mul y x)", "multiplication commutes").group(Group::X),
     Rule::exact("mul.assoc", "(mul (mul x y) z)", "(mul x (mul y z))", "multiplication associates, up to rounding").group(Group::X).round(),
 ];
 

@@ -34,10 +34,10 @@ const RULES: &[Rule] = &[
     Rule::exact("sub.factor", "(sub (mul a b) (mul a c))", "(mul a (sub b c))", "one product fewer").refine(),
     Rule::exact("sub.factor_self", "(sub a (mul a b))", "(mul a (sub 1 b))", "the difference happens on one factor, which may be smaller").refine(),
     Rule::exact("sub.factor_from", "(sub (mul a b) a)", "(mul a (sub b 1))", "the difference happens on one factor, which may be smaller").refine(),
-    Rule::exact("sub.factor_div", "(sub (div a d) (div b d))", "(div (sub a b) d)", "one division fewer").when(|m| m.root_ty().dtype.is_float()).refine(),
+    Rule::exact("sub.factor_div", "(sub (div a d) (div b d))", "(div (sub a b) d)", "one division fewer").when(|m| m.root_ty().dtype.is_float()).group(Group::X).refine(),
     Rule::exact("sub.matmul_left", "(sub (matmul:m a b) (matmul:m a c))", "(matmul:m a (sub b c))", "half the multiplications").refine(),
     Rule::exact("sub.matmul_right", "(sub (matmul:m a c) (matmul:m b c))", "(matmul:m (sub a b) c)", "half the multiplications").refine(),
     Rule::exact("sub.bcast_add", "(sub (add x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (sub p q)))", "the small operands meet first").group(Group::D).round(),
     Rule::exact("sub.bcast_join", "(sub (sub x (broadcast:b p)) (broadcast:b q))", "(sub x (broadcast:b (add p q)))", "the small operands meet first").group(Group::D).round(),
-    Rule::exact("sub.bcast_out", "(sub (sub x (broadcast:b p)) y)", "(sub (sub x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::D).when(|m| m.splat("y").is_none()).round(),
+    Rule::exact("sub.bcast_out", "(sub (sub x (broadcast:b p)) y)", "(sub (sub x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::X).when(|m| m.full_size(&["x", "y"])).round(),
 ];

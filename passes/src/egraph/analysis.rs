@@ -265,6 +265,14 @@ pub fn add(g: &mut Graph, op: Op, mut attrs: Attrs, args: &[Id]) -> Result<Id, I
 pub fn add_interned(g: &mut Graph, op: Op, attrs: AttrId, args: &[Id]) -> Result<Id, InferError> {
     let node = Node::Op { op, attrs, args: args.into() };
     if g.lookup(node.clone()).is_none() {
+        // The other order of a commutative op is the same node.
+        if super::rules::commutative(op)
+            && let [a, b] = *args
+            && let swapped = (Node::Op { op, attrs, args: [b, a].into() })
+            && g.lookup(swapped.clone()).is_some()
+        {
+            return Ok(g.add_uncanonical(swapped));
+        }
         let types: Vec<TensorType> = args.iter().map(|a| (*g[*a].data.ty).clone()).collect();
         let attrs = g.analysis.attrs.get(attrs);
         let mut ty = tfc_ir::build::infer(op, &types, attrs, None, &[])?;
@@ -343,6 +351,12 @@ impl Rewrite for Building<'_> {
 
     fn has(&self, v: V, fact: Fact) -> bool {
         self.g.borrow()[Building::id(v)].data.has(fact)
+    }
+
+    fn is_broadcast(&self, v: V) -> bool {
+        let g = self.g.borrow();
+        let class = &g[Building::id(v)];
+        class.data.splat.is_some() || nodes_of(&g, class.id, Kind::Op(Op::Broadcast)).count() > 0
     }
 
     fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V {

@@ -26,7 +26,7 @@ pub struct CostModel {
 
 impl Default for CostModel {
     fn default() -> CostModel {
-        CostModel { launch: 400.0, bytes: 10.0, scalar: 6.0, contraction: 80.0, unknown_dim: 64 }
+        CostModel { launch: 500.0, bytes: 12.0, scalar: 16.0, contraction: 120.0, unknown_dim: 64 }
     }
 }
 

@@ -323,13 +323,14 @@ fn is_splat(data: &Data, value: f64) -> bool {
     splat.to_f64().first().is_some_and(|v| v.to_bits() == value.to_bits())
 }
 
-/// Builds the right-hand side; `None` if the rule does not apply.
-pub fn instantiate(g: &mut Graph, found: &Found, mode: FloatMode) -> Option<Id> {
+/// Builds the right-hand side; `None` if the rule does not apply. Without a
+/// mode the float class is not asked.
+pub fn instantiate(g: &mut Graph, found: &Found, mode: Option<FloatMode>) -> Option<Id> {
     let compiled = &table()[found.rule.0 as usize];
     match &compiled.body {
         Body::Expand => expand_vjp(g, &found.node),
         Body::Rule { rule, lhs, rhs } => {
-            if !admitted(g, rule, lhs, found, mode) {
+            if mode.is_some_and(|mode| !admitted(g, rule, lhs, found, mode)) {
                 return None;
             }
             let heads: Vec<Head> = found
@@ -400,8 +401,9 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
         Class::Assume(var, fact) => {
             let bound = lhs.vars.iter().position(|v| v == var).and_then(|i| found.vars.get(i));
             let Some(data) = bound.map(|id| &g[*id].data) else { return false };
-            // Fast math says nothing about integers, but for indices.
-            let may_assume = data.ty.dtype.is_float() || fact == Fact::InRange;
+            // What fast math promises: no NaN, no infinity, no index out of
+            // range. Everything else must be known.
+            let may_assume = matches!(fact, Fact::Finite | Fact::InRange);
             data.has(fact) || mode == FloatMode::Fast && may_assume
         }
     };

@@ -222,7 +222,7 @@ pub fn apply_one(g: &mut Graph, f: &Found, mode: FloatMode) -> bool {
     (g.analysis.rule, g.analysis.at) = (f.rule, from);
     let before = g.nodes().len();
     let mut changed = false;
-    if let Some(to) = rules::instantiate(g, f, mode)
+    if let Some(to) = rules::instantiate(g, f, Some(mode))
         && g.find(to) != g.find(from)
     {
         g.analysis.events.push(Event { from, to, rule: f.rule });

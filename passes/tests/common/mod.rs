@@ -68,9 +68,8 @@ impl Net {
     }
 
     pub fn matmul(&self, a: V, b: V, trans_b: bool) -> V {
-        let attrs = Attrs::none()
-            .with("trans_a", Attr::Bool(false))
-            .with("trans_b", Attr::Bool(trans_b));
+        let attrs =
+            Attrs::none().with("trans_a", Attr::Bool(false)).with("trans_b", Attr::Bool(trans_b));
         self.emit(Op::MatMul, &[a, b], attrs)
     }
 
@@ -178,7 +177,9 @@ impl Net {
                 ct.insert(operand, sum);
             }
         }
-        wrt.iter().map(|v| ct.get(v).copied().unwrap_or_else(|| self.e().splat_like(0.0, *v))).collect()
+        wrt.iter()
+            .map(|v| ct.get(v).copied().unwrap_or_else(|| self.e().splat_like(0.0, *v)))
+            .collect()
     }
 
     /// Values a gradient with respect to `wrt` passes through.
@@ -199,7 +200,8 @@ impl Net {
     /// `w - rate * g` for every parameter.
     pub fn sgd(&self, loss: V, weights: &[V]) -> Vec<V> {
         let grads = self.gradients(loss, weights);
-        let step = |(w, g): (&V, V)| self.e().sub(*w, self.e().mul(g, self.e().splat_like(0.01, g)));
+        let step =
+            |(w, g): (&V, V)| self.e().sub(*w, self.e().mul(g, self.e().splat_like(0.01, g)));
         weights.iter().zip(grads).map(step).collect()
     }
 
@@ -223,8 +225,8 @@ impl Net {
 }
 
 /// `layers` dense layers with relu, softmax cross-entropy, SGD.
-pub fn mlp(layers: usize, width: i64, classes: i64) -> Graph {
-    let net = Net::new(DType::F32);
+pub fn mlp(dtype: DType, layers: usize, width: i64, classes: i64) -> Graph {
+    let net = Net::new(dtype);
     let batch = Dim::constant(32);
     let mut x = net.param(&[batch.clone(), Dim::from(width)]);
     let labels = net.param_of(DType::I32, &[batch]);
@@ -256,8 +258,8 @@ fn layer_norm(net: &Net, x: V, gain: V, shift: V) -> V {
 }
 
 /// A stack of encoder blocks on `[B, T, D]` with a token loss.
-pub fn transformer(layers: usize, d: i64, heads: i64, t: i64) -> Graph {
-    let net = Net::new(DType::F32);
+pub fn transformer(dtype: DType, layers: usize, d: i64, heads: i64, t: i64) -> Graph {
+    let net = Net::new(dtype);
     let e = net.e();
     let (b, hd) = (4i64, d / heads);
     let dims = |s: &[i64]| -> Vec<Dim> { s.iter().map(|d| Dim::from(*d)).collect() };
@@ -313,8 +315,8 @@ pub fn transformer(layers: usize, d: i64, heads: i64, t: i64) -> Graph {
 }
 
 /// Convolutions with batch normalisation and shortcuts.
-pub fn resnet(blocks: usize, channels: i64, size: i64) -> Graph {
-    let net = Net::new(DType::F32);
+pub fn resnet(dtype: DType, blocks: usize, channels: i64, size: i64) -> Graph {
+    let net = Net::new(dtype);
     let e = net.e();
     let n = 8i64;
     let mut weights = vec![];

@@ -1,0 +1,411 @@
+//! What the forward pass keeps for the backward pass.
+//!
+//! A training step holds most memory where it turns from forward to backward.
+//! That point is found as the one where most bytes are live. Of the values that
+//! live across it, those that are cheap to compute again (elementwise ops and
+//! movement) need not be kept if what they come from is: the smallest set of
+//! values to keep is a minimum cut between what was computed before the point
+//! and what is used after it. The others are computed again, just before their
+//! first use after the point, where they fuse into whatever uses them.
+//!
+//! Invariants
+//! - Only pure, cheap nodes are repeated; results keep their bits.
+//! - Runs after the last merging of equal nodes, which would undo it.
+//! - Parameters and variables are there anyway and cost nothing to keep.
+
+use crate::pipeline::{Options, Passed};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tfc_ir::build::{Builder, NodeSpec};
+use tfc_ir::diag::Diag;
+use tfc_ir::lower::Lower;
+use tfc_ir::op::Effect;
+use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId};
+
+/// Bytes that live across the turning point, before and after.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Saved {
+    pub before: i64,
+    pub after: i64,
+    /// Nodes computed a second time.
+    pub repeated: usize,
+}
+
+/// Size taken for a dim that is only known when the program runs.
+const UNKNOWN_DIM: i64 = 64;
+/// Gains below this are not worth a second computation.
+const WORTHWHILE: i64 = 4096;
+
+pub fn mincut(graph: Graph, _options: &Options) -> Result<Passed, Vec<Diag>> {
+    let (graph, saved) = run(graph);
+    Ok(Passed { graph, changed: saved.iter().any(|s| s.repeated > 0) })
+}
+
+/// The pass, and what it did to each entry.
+pub fn run(mut graph: Graph) -> (Graph, Vec<Saved>) {
+    let mut saved = vec![];
+    let entries = std::mem::take(&mut graph.entries);
+    graph.entries = entries
+        .into_iter()
+        .map(|f| {
+            let (f, s) = entry(&graph, f);
+            saved.push(s);
+            f
+        })
+        .collect();
+    (graph, saved)
+}
+
+fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
+    let live = Liveness::new(&func);
+    let Some(turn) = live.fullest() else { return (func, Saved::default()) };
+    let cut = Cut::new(&func, &live, turn);
+    let before: i64 = cut.crossing.iter().map(|v| bytes(&func, *v)).sum();
+    let keep = cut.solve(&func);
+    let after: i64 = keep.iter().map(|v| bytes(&func, *v)).sum();
+    if before - after < WORTHWHILE {
+        return (func, Saved { before, after: before, repeated: 0 });
+    }
+    let (out, repeated) = repeat(graph, &func, turn, &keep, &cut.crossing);
+    (out, Saved { before, after, repeated })
+}
+
+fn bytes(func: &Func, v: ValueId) -> i64 {
+    let ty = func.ty(v);
+    let size = |d: &Dim| d.eval(&|_| Some(UNKNOWN_DIM)).unwrap_or(UNKNOWN_DIM);
+    let count = ty.shape.iter().map(size).fold(1i64, i64::saturating_mul);
+    count.saturating_mul(ty.dtype.size() as i64)
+}
+
+/// Whether computing the node again costs next to nothing once fused.
+fn cheap(node: &Node) -> bool {
+    let simple = match node.op.def().lower {
+        Lower::Map(_) => !matches!(
+            node.op,
+            Op::Exp
+                | Op::Expm1
+                | Op::Log
+                | Op::Log1p
+                | Op::Tanh
+                | Op::Sigmoid
+                | Op::Erf
+                | Op::Sin
+                | Op::Cos
+                | Op::Pow
+        ),
+        Lower::Index(_) => matches!(
+            node.op,
+            Op::Broadcast | Op::Transpose | Op::Slice | Op::Reverse | Op::Iota | Op::OneHot
+        ),
+        Lower::Reshape | Lower::Constant => true,
+        _ => false,
+    };
+    simple && node.op.def().effect == Effect::Pure && node.regions.is_empty()
+}
+
+/// Whether a value is there without being kept: it is in no buffer of its own.
+fn free(func: &Func, v: ValueId) -> bool {
+    match func.def(v) {
+        None => true,
+        Some(n) => match func.nodes[n].op {
+            Op::Const | Op::Read => true,
+            // A repeated literal is part of the code.
+            Op::Broadcast => {
+                func.def(func.nodes[n].operands[0]).is_some_and(|d| func.nodes[d].op == Op::Const)
+            }
+            _ => false,
+        },
+    }
+}
+
+struct Liveness {
+    /// Position in the body of the node that defines a value.
+    defined: BTreeMap<ValueId, usize>,
+    last_use: BTreeMap<ValueId, usize>,
+    sizes: BTreeMap<ValueId, i64>,
+    len: usize,
+}
+
+impl Liveness {
+    fn new(func: &Func) -> Liveness {
+        let body = &func.regions[func.body];
+        let mut live = Liveness {
+            defined: BTreeMap::new(),
+            last_use: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+            len: body.nodes.len(),
+        };
+        for (at, id) in body.nodes.iter().enumerate() {
+            for v in &func.nodes[*id].results {
+                live.defined.insert(*v, at);
+                if !free(func, *v) {
+                    live.sizes.insert(*v, bytes(func, *v));
+                }
+            }
+            let mut used = BTreeSet::new();
+            crate::egraph::region::uses_of(func, *id, &mut used);
+            for v in used {
+                live.last_use.insert(v, at);
+            }
+        }
+        for v in &body.results {
+            live.last_use.insert(*v, body.nodes.len());
+        }
+        live
+    }
+
+    /// The position after which most bytes are needed by later nodes.
+    fn fullest(&self) -> Option<usize> {
+        let mut change = vec![0i64; self.len + 2];
+        for (v, size) in &self.sizes {
+            let (from, to) = (self.defined[v], self.last_use.get(v).copied().unwrap_or(0));
+            if to > from {
+                change[from] += size;
+                change[to] -= size;
+            }
+        }
+        let (mut now, mut best) = (0, (0, None));
+        for (at, delta) in change.iter().enumerate() {
+            now += delta;
+            if now > best.0 {
+                best = (now, Some(at));
+            }
+        }
+        best.1
+    }
+}
+
+struct Cut {
+    /// Values computed up to the point and used after it.
+    crossing: BTreeSet<ValueId>,
+    /// Those that cannot be repeated, and all that can on the way to them.
+    values: BTreeSet<ValueId>,
+}
+
+impl Cut {
+    fn new(func: &Func, live: &Liveness, turn: usize) -> Cut {
+        let crosses = |v: &ValueId| {
+            live.defined.get(v).is_some_and(|d| *d <= turn)
+                && live.last_use.get(v).is_some_and(|u| *u > turn)
+                && !free(func, *v)
+        };
+        let crossing: BTreeSet<ValueId> =
+            live.defined.keys().filter(|v| crosses(v)).copied().collect();
+        let mut values = BTreeSet::new();
+        let mut stack: Vec<ValueId> = crossing.iter().copied().collect();
+        while let Some(v) = stack.pop() {
+            if free(func, v) || !values.insert(v) {
+                continue;
+            }
+            if let Some(n) = func.def(v).filter(|n| cheap(&func.nodes[*n])) {
+                stack.extend(&func.nodes[n].operands);
+            }
+        }
+        Cut { crossing, values }
+    }
+
+    /// The values to keep: a minimum cut, as near to the uses as there is one.
+    fn solve(&self, func: &Func) -> BTreeSet<ValueId> {
+        let number: BTreeMap<ValueId, usize> =
+            self.values.iter().enumerate().map(|(i, v)| (*v, 2 + 2 * i)).collect();
+        let mut flow = Flow::new(2 + 2 * self.values.len());
+        for (v, &at) in &number {
+            flow.edge(at, at + 1, bytes(func, *v).max(1));
+            match func.def(*v).map(|n| &func.nodes[n]).filter(|n| cheap(n)) {
+                Some(node) => {
+                    for from in node.operands.iter().filter_map(|o| number.get(o)) {
+                        flow.edge(from + 1, at, i64::MAX);
+                    }
+                }
+                None => flow.edge(SOURCE, at, i64::MAX),
+            }
+            if self.crossing.contains(v) {
+                flow.edge(at + 1, SINK, i64::MAX);
+            }
+        }
+        flow.run();
+        let near_sink = flow.reaches_sink();
+        let kept = number.iter().filter(|(_, at)| near_sink[**at + 1] && !near_sink[**at]);
+        kept.map(|(v, _)| *v).collect()
+    }
+}
+
+const SOURCE: usize = 0;
+const SINK: usize = 1;
+
+/// Maximum flow by shortest augmenting paths in layers (Dinic).
+struct Flow {
+    edges: Vec<(usize, i64)>,
+    from: Vec<Vec<usize>>,
+    level: Vec<usize>,
+    next: Vec<usize>,
+}
+
+impl Flow {
+    fn new(nodes: usize) -> Flow {
+        Flow { edges: vec![], from: vec![vec![]; nodes], level: vec![], next: vec![] }
+    }
+
+    /// Edge `e` and its reverse `e ^ 1`.
+    fn edge(&mut self, from: usize, to: usize, capacity: i64) {
+        self.from[from].push(self.edges.len());
+        self.edges.push((to, capacity));
+        self.from[to].push(self.edges.len());
+        self.edges.push((from, 0));
+    }
+
+    fn run(&mut self) {
+        while self.layer() {
+            self.next = vec![0; self.from.len()];
+            while self.augment() {}
+        }
+    }
+
+    fn layer(&mut self) -> bool {
+        self.level = vec![usize::MAX; self.from.len()];
+        self.level[SOURCE] = 0;
+        let mut queue = VecDeque::from([SOURCE]);
+        while let Some(at) = queue.pop_front() {
+            for &e in &self.from[at] {
+                let (to, capacity) = self.edges[e];
+                if capacity > 0 && self.level[to] == usize::MAX {
+                    self.level[to] = self.level[at] + 1;
+                    queue.push_back(to);
+                }
+            }
+        }
+        self.level[SINK] != usize::MAX
+    }
+
+    /// One path along the layers, walked with an explicit stack.
+    fn augment(&mut self) -> bool {
+        let mut path: Vec<usize> = vec![];
+        let mut at = SOURCE;
+        loop {
+            if at == SINK {
+                let least = path.iter().map(|e| self.edges[*e].1).min().unwrap_or(0);
+                for e in path {
+                    if self.edges[e].1 != i64::MAX {
+                        self.edges[e].1 -= least;
+                    }
+                    let back = &mut self.edges[e ^ 1].1;
+                    *back = back.saturating_add(least);
+                }
+                return least > 0 && least != i64::MAX;
+            }
+            match self.from[at].get(self.next[at]) {
+                Some(&e) => {
+                    let (to, capacity) = self.edges[e];
+                    if capacity > 0 && self.level[to] == self.level[at] + 1 {
+                        path.push(e);
+                        at = to;
+                    } else {
+                        self.next[at] += 1;
+                    }
+                }
+                None => match path.pop() {
+                    Some(e) => {
+                        at = self.edges[e ^ 1].0;
+                        self.next[at] += 1;
+                    }
+                    None => return false,
+                },
+            }
+        }
+    }
+
+    fn reaches_sink(&self) -> Vec<bool> {
+        let mut seen = vec![false; self.from.len()];
+        seen[SINK] = true;
+        let mut queue = VecDeque::from([SINK]);
+        while let Some(at) = queue.pop_front() {
+            for &e in &self.from[at] {
+                // The edge into `at` is the reverse of the one stored here.
+                let (from, _) = self.edges[e];
+                if self.edges[e ^ 1].1 > 0 && !seen[from] {
+                    seen[from] = true;
+                    queue.push_back(from);
+                }
+            }
+        }
+        seen
+    }
+}
+
+/// Emits the function anew, with values that were not kept computed again
+/// before their first use after the point.
+fn repeat(
+    graph: &Graph,
+    func: &Func,
+    turn: usize,
+    keep: &BTreeSet<ValueId>,
+    crossing: &BTreeSet<ValueId>,
+) -> (Func, usize) {
+    let mut out = func.clone();
+    let body = func.body;
+    out.regions[body].nodes.clear();
+    let mut again: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    let mut repeated = 0;
+    let nodes: &[NodeId] = &func.regions[body].nodes;
+    for (at, &id) in nodes.iter().enumerate() {
+        if at > turn {
+            // Nested regions keep what they use: it is not theirs to repeat.
+            let operands = func.nodes[id].operands.clone();
+            for v in &operands {
+                if crossing.contains(v) && !keep.contains(v) {
+                    repeated += compute(graph, func, &mut out, *v, keep, &mut again);
+                }
+            }
+            for operand in &mut out.nodes[id].operands {
+                if let Some(new) = again.get(operand) {
+                    *operand = *new;
+                }
+            }
+        }
+        out.regions[body].nodes.push(id);
+    }
+    (out, repeated)
+}
+
+/// Computes `v` from kept values; returns how many nodes that took.
+fn compute(
+    graph: &Graph,
+    func: &Func,
+    out: &mut Func,
+    v: ValueId,
+    keep: &BTreeSet<ValueId>,
+    again: &mut BTreeMap<ValueId, ValueId>,
+) -> usize {
+    let mut count = 0;
+    let mut stack = vec![v];
+    while let Some(&v) = stack.last() {
+        let there = again.contains_key(&v) || keep.contains(&v) || free(func, v);
+        let node = func.def(v).map(|n| &func.nodes[n]).filter(|n| !there && cheap(n));
+        let Some(node) = node else {
+            stack.pop();
+            continue;
+        };
+        let ready = |o: &ValueId| {
+            again.contains_key(o)
+                || keep.contains(o)
+                || free(func, *o)
+                || !func.def(*o).is_some_and(|n| cheap(&func.nodes[n]))
+        };
+        let missing: Vec<ValueId> = node.operands.iter().filter(|o| !ready(o)).copied().collect();
+        if !missing.is_empty() {
+            stack.extend(missing);
+            continue;
+        }
+        stack.pop();
+        let operands: Vec<ValueId> =
+            node.operands.iter().map(|o| again.get(o).copied().unwrap_or(*o)).collect();
+        let mut b = Builder::new(out, &graph.vars);
+        let mut spec = NodeSpec::new(node.op, &operands, node.attrs.clone(), node.span);
+        spec.device = node.device.clone();
+        // The same op on values of the same types.
+        if let Ok(new) = b.node(spec) {
+            again.insert(v, out.nodes[new].results[0]);
+            count += 1;
+        }
+    }
+    count
+}

@@ -1,0 +1,286 @@
+//! The e-graph pass as a whole: what comes out is right, is never dearer than
+//! what went in, says where it came from, and does not grow unnoticed.
+
+mod common;
+
+use common::{Net, mlp, resnet, transformer};
+use tfc_ir::diag::SourceMap;
+use tfc_ir::op::Stage;
+use tfc_ir::vjp::V;
+use tfc_ir::{DType, Dim, Graph, Op, Tensor, interp, verify};
+use tfc_passes::egraph::{FloatMode, Options, Report, explain, extract::Problem, optimize, region};
+
+fn options(mode: FloatMode) -> Options {
+    Options { mode, explain: true, ..Options::default() }
+}
+
+/// Gradient terms written out and nothing else.
+fn plain(graph: &Graph) -> Graph {
+    let (out, report) = optimize(graph, &Options { expand_only: true, ..Options::default() });
+    assert_eq!(report.conflicts, Vec::<String>::new());
+    out
+}
+
+fn optimized(graph: &Graph, mode: FloatMode) -> (Graph, Report) {
+    let (out, report) = optimize(graph, &options(mode));
+    assert_eq!(report.conflicts, Vec::<String>::new());
+    let diags = verify::verify(&out, Stage::Core);
+    assert!(diags.is_empty(), "{diags:?}");
+    assert!(
+        report.after.cost <= report.before.cost * (1.0 + 1e-9),
+        "dearer than the source: {:?} {:?}",
+        report.before,
+        report.after
+    );
+    (out, report)
+}
+
+fn feeds(graph: &Graph) -> Vec<Tensor> {
+    let func = &graph.entries[0];
+    let mut state = 7u64;
+    let mut next = move || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 40) as f64 / (1u64 << 24) as f64
+    };
+    let feed = |v: &tfc_ir::ValueId| {
+        let ty = func.ty(*v);
+        let shape: Vec<usize> =
+            ty.shape.iter().map(|d| d.as_const().unwrap_or(5) as usize).collect();
+        let n: usize = shape.iter().product();
+        match ty.dtype.is_float() {
+            true => {
+                let scale = 1.0 / (n as f64).sqrt().max(1.0) * 3.0;
+                let values: Vec<f64> = (0..n).map(|_| (next() - 0.5) * scale.max(0.2)).collect();
+                Tensor::from_f64(ty.dtype, shape, values)
+            }
+            false => {
+                let values: Vec<i64> = (0..n).map(|_| (next() * 3.0) as i64).collect();
+                Tensor::from_i64(ty.dtype, shape, values)
+            }
+        }
+    };
+    func.params().iter().map(feed).collect()
+}
+
+fn run(graph: &Graph) -> Vec<Tensor> {
+    let mut state = interp::State::zeros(graph).unwrap();
+    interp::run(graph, "train", &feeds(graph), &mut state).unwrap()
+}
+
+fn assert_close(a: &[Tensor], b: &[Tensor], tolerance: f64) {
+    assert_eq!(a.len(), b.len());
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert_eq!(a.shape(), b.shape());
+        for (x, y) in a.to_f64().into_iter().zip(b.to_f64()) {
+            let off = (x - y).abs() / (1.0 + x.abs().max(y.abs()));
+            assert!(off <= tolerance, "result {i}: {x} and {y} differ by {off}");
+        }
+    }
+}
+
+fn ops(graph: &Graph) -> Vec<&'static str> {
+    let mut out = vec![];
+    let literal = |n: &tfc_ir::Node| {
+        n.op == Op::Const
+            || n.op == Op::Broadcast && graph.entries[0].ty(n.operands[0]).shape.is_empty()
+    };
+    graph.entries[0].walk(&mut |_, n| {
+        if !literal(n) {
+            out.push(n.op.name());
+        }
+    });
+    out
+}
+
+#[test]
+fn optimized_networks_compute_the_same() {
+    let nets = [
+        mlp(DType::F64, 3, 8, 4),
+        transformer(DType::F64, 1, 8, 2, 3),
+        resnet(DType::F64, 1, 3, 4),
+    ];
+    for net in &nets {
+        let want = run(&plain(net));
+        assert_close(&run(&optimized(net, FloatMode::Strict).0), &want, 0.0);
+        assert_close(&run(&optimized(net, FloatMode::Rounding).0), &want, 1e-12);
+        assert_close(&run(&optimized(net, FloatMode::Fast).0), &want, 1e-11);
+    }
+    let net = mlp(DType::F32, 3, 8, 4);
+    assert_close(&run(&optimized(&net, FloatMode::Rounding).0), &run(&plain(&net)), 1e-5);
+}
+
+/// One rule at a time, on a whole network: a wrong one is named.
+#[test]
+fn every_rule_alone_keeps_a_network_right() {
+    let net = mlp(DType::F64, 2, 5, 4);
+    let want = run(&plain(&net));
+    let names: Vec<&str> =
+        tfc_passes::egraph::rules::table().iter().map(|r| r.name.as_str()).collect();
+    let mut wrong = vec![];
+    for name in &names {
+        let disabled = names.iter().filter(|n| *n != name && !n.starts_with("vjp."));
+        let disabled = disabled.map(|n| n.to_string()).collect();
+        let (out, _) =
+            optimize(&net, &Options { disabled, mode: FloatMode::Fast, ..Options::default() });
+        let same = run(&out)
+            .iter()
+            .zip(&want)
+            .all(|(a, b)| a.to_f64().iter().zip(b.to_f64()).all(|(x, y)| (x - y).abs() <= 1e-9));
+        if !same {
+            wrong.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
+}
+
+#[test]
+fn a_second_run_changes_nothing_and_the_first_is_repeatable() {
+    let net = mlp(DType::F32, 3, 8, 4);
+    let (once, _) = optimized(&net, FloatMode::Rounding);
+    let (again, _) = optimized(&net, FloatMode::Rounding);
+    assert_eq!(format!("{once:?}"), format!("{again:?}"));
+    let (twice, _) = optimized(&once, FloatMode::Rounding);
+    assert_eq!(ops(&once).len(), ops(&twice).len());
+}
+
+/// Logits, labels and the gradient of the cross-entropy of `log_p(logits)`.
+fn cross_entropy(log_p: fn(&Net, V) -> V) -> Graph {
+    let net = Net::new(DType::F32);
+    let z = net.param(&[Dim::from(6i64), Dim::from(4i64)]);
+    let labels = net.param_of(DType::I32, &[Dim::from(6i64)]);
+    let loss = net.cross_entropy(log_p(&net, z), labels);
+    let grad = net.gradients(loss, &[z]);
+    net.finish(&grad)
+}
+
+#[test]
+fn softmax_cross_entropy_has_the_textbook_gradient() {
+    // (softmax(z) - one_hot(y)) / 6, from either way to write the loss.
+    let two_steps = cross_entropy(|net, z| net.log(net.softmax(z)));
+    let one_step = cross_entropy(|net, z| net.log_softmax(z));
+    for net in [&two_steps, &one_step] {
+        let (out, report) = optimized(net, FloatMode::Fast);
+        let list = ops(&out);
+        let explained = explain::text(&report.explanations, &SourceMap::default(), true);
+        for gone in ["log", "neg"] {
+            assert!(!list.contains(&gone), "{gone} in {list:?}\n{explained}");
+        }
+        let count = |name: &str| list.iter().filter(|n| **n == name).count();
+        assert_eq!(count("exp"), 1, "{list:?}");
+        assert_eq!(count("one_hot"), 1, "{list:?}");
+        assert_eq!(count("sum"), 1, "only the softmax sums: {list:?}\n{explained}");
+        assert!(list.len() <= 13, "{} ops: {list:?}\n{explained}", list.len());
+        assert_close(&run(&out), &run(&plain(net)), 1e-6);
+    }
+    // From log(softmax), the rewrites between gradient terms are part of it.
+    let (_, report) = optimized(&two_steps, FloatMode::Fast);
+    let all: Vec<&str> = report.explanations.iter().flat_map(|e| e.steps.clone()).collect();
+    assert!(all.iter().any(|s| s.starts_with("vjp.")), "{all:?}");
+    // Without assuming that labels are in range the rows' weight stays, but
+    // neither logarithm nor division by a probability does.
+    let (out, _) = optimized(&two_steps, FloatMode::Rounding);
+    assert!(!ops(&out).contains(&"log"), "{:?}", ops(&out));
+    assert_close(&run(&out), &run(&plain(&two_steps)), 1e-6);
+}
+
+#[test]
+fn the_derivative_of_sigmoid_reuses_the_forward_value() {
+    let net = Net::new(DType::F32);
+    let x = net.fixed(&[8]);
+    let y = net.unary(Op::Sigmoid, x);
+    let loss = net.mean_all(y);
+    let grads = net.gradients(loss, &[x]);
+    let graph = net.finish(&[loss, grads[0]]);
+    let (out, report) = optimized(&graph, FloatMode::Rounding);
+    let list = ops(&out);
+    assert_eq!(list.iter().filter(|n| **n == "sigmoid").count(), 1, "{list:?}");
+    assert!(!list.contains(&"exp"), "{list:?}");
+    let text = explain::text(&report.explanations, &SourceMap::default(), true);
+    assert!(text.contains("train: sigmoid: f32[8] <- sigmoid: as written"), "{text}");
+    assert!(text.contains("vjp.sigmoid.0"), "{text}");
+    let json = explain::json(&report.explanations, &SourceMap::default());
+    assert!(json.lines().all(|l| l.starts_with('{') && l.ends_with('}')), "{json}");
+}
+
+#[test]
+fn nothing_unwanted_happens_in_strict_mode() {
+    let net = Net::new(DType::F32);
+    let x = net.fixed(&[8]);
+    let e = net.e();
+    let y = e.sub(e.mul(x, e.splat_like(3.0, x)), e.mul(x, e.splat_like(5.0, x)));
+    let y = e.add(y, e.splat_like(0.0, y));
+    let y = e.div(y, e.splat_like(3.0, y));
+    let graph = net.finish(&[y]);
+    let (out, _) = optimized(&graph, FloatMode::Strict);
+    assert_eq!(ops(&out), ops(&graph));
+    let (out, _) = optimized(&graph, FloatMode::Rounding);
+    assert!(ops(&out).len() < ops(&graph).len(), "{:?}", ops(&out));
+}
+
+/// Extraction against trying every combination.
+#[test]
+fn extraction_is_close_to_the_best_there_is() {
+    let nets: Vec<Graph> = vec![
+        {
+            let net = Net::new(DType::F32);
+            let (x, b) = (net.fixed(&[64, 32]), net.fixed(&[32]));
+            let y = net.mul_last(net.mul_last(x, b), b);
+            net.finish(&[y])
+        },
+        {
+            let net = Net::new(DType::F32);
+            let e = net.e();
+            let (x, y) = (net.fixed(&[64]), net.fixed(&[64]));
+            let z = e.neg(e.sub(e.mul(x, y), e.mul(x, e.neg(y))));
+            net.finish(&[z])
+        },
+        {
+            let net = Net::new(DType::F32);
+            let e = net.e();
+            let x = net.fixed(&[16, 16]);
+            let y = e.transpose(e.transpose(e.neg(x), &[1, 0]), &[1, 0]);
+            let z = e.add(y, e.mul(y, e.splat_like(2.0, y)));
+            let total = e.sum(z, &[0]);
+            net.finish(&[z, total])
+        },
+    ];
+    let mut tried = 0;
+    for net in nets {
+        let func = &net.entries[0];
+        for (_, mut s) in region::seed(func, func.body, &|_| true) {
+            let limits =
+                tfc_passes::egraph::saturate::Limits { nodes: 200, rounds: 20, matches: 1000 };
+            let groups = [tfc_ir::rule::Group::C, tfc_ir::rule::Group::D];
+            let rules = tfc_passes::egraph::rules::ids(&groups);
+            tfc_passes::egraph::saturate::saturate(&mut s.g, &rules, FloatMode::Fast, limits);
+            let problem = Problem::new(&s.g, &s.root_ids(), s.seed, Default::default());
+            let found = problem.solve();
+            assert!(found.after.cost <= found.before.cost);
+            if let Some(best) = problem.exhaustive(2_000_000) {
+                tried += 1;
+                assert!(found.after.cost <= best * 1.02, "{} but {best}", found.after.cost);
+                assert!(found.after.cost >= best * (1.0 - 1e-9));
+            }
+        }
+    }
+    assert!(tried >= 2, "only {tried} were small enough to try everything");
+}
+
+/// E-nodes of whole networks, pinned: a rule that makes the search grow shows
+/// up here.
+#[test]
+fn the_search_stays_small() {
+    let cases = [
+        ("mlp-50", mlp(DType::F32, 50, 64, 10), 1_400),
+        ("transformer-12", transformer(DType::F32, 12, 64, 4, 16), 5_400),
+        ("resnet-8", resnet(DType::F32, 8, 16, 16), 2_200),
+    ];
+    for (name, net, most) in cases {
+        let (_, report) = optimized(&net, FloatMode::Rounding);
+        let stats = &report.stats;
+        println!("{name}: {}", report.timings());
+        assert!(stats.nodes <= most, "{name}: {} e-nodes\n{}", stats.nodes, report.timings());
+        let saturated = tfc_passes::egraph::saturate::Stop::Saturated;
+        assert_eq!(stats.stops.keys().collect::<Vec<_>>(), [&saturated], "{name}");
+    }
+}
