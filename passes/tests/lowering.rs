@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::sync::Arc;
 use cranelift_entity::EntityRef;
+use std::sync::Arc;
 use support::check;
 use tfc_abi::plan::Step;
 use tfc_ir::build::{Builder, NodeSpec};
@@ -51,20 +51,25 @@ impl Body<'_> {
         self.op(Op::MatMul, &[a, b], Attrs::none())
     }
     fn read(&mut self, var: VarId) -> ValueId {
-        let spec = NodeSpec { var: Some(var), ..NodeSpec::new(Op::Read, &[], Attrs::none(), Span::NONE) };
+        let spec =
+            NodeSpec { var: Some(var), ..NodeSpec::new(Op::Read, &[], Attrs::none(), Span::NONE) };
         let node = self.b.node(spec).expect("a read");
         self.b.func.nodes[node].results[0]
     }
     fn assign(&mut self, var: VarId, value: ValueId) {
-        let spec =
-            NodeSpec { var: Some(var), ..NodeSpec::new(Op::Assign, &[value], Attrs::none(), Span::NONE) };
+        let spec = NodeSpec {
+            var: Some(var),
+            ..NodeSpec::new(Op::Assign, &[value], Attrs::none(), Span::NONE)
+        };
         self.b.node(spec).expect("an assignment");
     }
     fn grad(&mut self, y: ValueId, wrt: &[ValueId]) -> Vec<ValueId> {
         let mut operands = vec![y];
         operands.extend(wrt);
-        let node =
-            self.b.node(NodeSpec::new(Op::Grad, &operands, Attrs::none(), Span::NONE)).expect("grad");
+        let node = self
+            .b
+            .node(NodeSpec::new(Op::Grad, &operands, Attrs::none(), Span::NONE))
+            .expect("grad");
         self.b.func.nodes[node].results.clone()
     }
     fn param(&mut self, name: &str, ty: TensorType) -> ValueId {
@@ -277,12 +282,8 @@ fn mlp(optimizer: fn(&mut Body<'_>, &mut Vec<(VarId, ValueId, ValueId)>)) -> Gra
         let loss = b.op(Op::Mean, &[l], Attrs::none().with("axes", Attr::Ints(vec![0, 1])));
         let loss = b.map(Op::Neg, &[loss]);
         let grads = b.grad(loss, &params);
-        let mut list: Vec<(VarId, ValueId, ValueId)> = [w1, b1, w2]
-            .into_iter()
-            .zip(params)
-            .zip(grads)
-            .map(|((v, p), g)| (v, p, g))
-            .collect();
+        let mut list: Vec<(VarId, ValueId, ValueId)> =
+            [w1, b1, w2].into_iter().zip(params).zip(grads).map(|((v, p), g)| (v, p, g)).collect();
         optimizer(b, &mut list);
         vec![loss]
     });
@@ -447,7 +448,12 @@ impl Body<'_> {
         region
     }
 
-    fn structured(&mut self, op: Op, operands: &[ValueId], regions: Vec<tfc_ir::RegionId>) -> Vec<ValueId> {
+    fn structured(
+        &mut self,
+        op: Op,
+        operands: &[ValueId],
+        regions: Vec<tfc_ir::RegionId>,
+    ) -> Vec<ValueId> {
         let spec = NodeSpec { regions, ..NodeSpec::new(op, operands, Attrs::none(), Span::NONE) };
         let node = self.b.node(spec).unwrap_or_else(|e| panic!("{e:?}"));
         self.b.func.nodes[node].results.clone()

@@ -29,10 +29,8 @@ fn build(row: &Row, dtype: DType) -> (Graph, Vec<Tensor>) {
     for (i, input) in row.inputs.iter().enumerate() {
         let tensor = match input {
             In::Random(shape, lo, hi) => {
-                let sizes: Vec<usize> = shape
-                    .iter()
-                    .map(|d| d.eval(&rows::size).expect("a size") as usize)
-                    .collect();
+                let sizes: Vec<usize> =
+                    shape.iter().map(|d| d.eval(&rows::size).expect("a size") as usize).collect();
                 let unit = feed(DType::F64, &sizes, i as u64 + 3).to_f64();
                 let values = unit.into_iter().map(|v| lo + (v + 2.0) / 4.0 * (hi - lo));
                 let t = Tensor::from_f64(dtype, sizes, values);
@@ -44,7 +42,11 @@ fn build(row: &Row, dtype: DType) -> (Graph, Vec<Tensor>) {
                 let shape: Vec<Dim> = t.shape().iter().map(|d| Dim::from(*d)).collect();
                 let of = if t.dtype().is_float() { dtype } else { t.dtype() };
                 operands.push(b.param(TensorType::new(of, shape), None));
-                if of.is_float() { Tensor::from_f64(of, t.shape().to_vec(), t.to_f64()) } else { t.clone() }
+                if of.is_float() {
+                    Tensor::from_f64(of, t.shape().to_vec(), t.to_f64())
+                } else {
+                    t.clone()
+                }
             }
         };
         feeds.push(tensor);

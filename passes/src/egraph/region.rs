@@ -185,7 +185,7 @@ pub fn rewrite(graph: &Graph, func: &Func, options: &Options, report: &mut Repor
             let limits = Limits {
                 nodes: 20_000.max(8 * s.seed),
                 rounds: 64.max(3 * s.depth),
-                matches: usize::MAX,
+                matches: 20_000,
             };
             let stats = saturate(&mut s.g, &rule_ids, options.mode, limits);
             report.stats.absorb(&stats);

@@ -239,6 +239,8 @@ impl<'p> Matcher<'_, 'p> {
                     self.go();
                 }
             }
+            // A known value needs no rewriting, and has no end of forms.
+            Pat::Op { .. } if self.g[id].data.splat.is_some() => {}
             Pat::Op { head, .. } => {
                 let g = self.g;
                 match head {

@@ -171,7 +171,8 @@ fn search(g: &Graph, rule: RuleId, levels: &[BTreeSet<Id>], limit: usize, found:
     let mut classes = BTreeSet::new();
     for kind in &compiled.roots {
         if let Some(ids) = g.classes_for_op(kind) {
-            classes.extend(ids.map(|id| g.find(id)).filter(|id| level.contains(id)));
+            let unknown = |id: &Id| level.contains(id) && g[*id].data.splat.is_none();
+            classes.extend(ids.map(|id| g.find(id)).filter(unknown));
         }
     }
     for class in classes {
@@ -199,6 +200,9 @@ fn apply(
         while let Some(f) = found.get(at).filter(|f| f.rule == rule) {
             applied += apply_one(g, f, mode) as usize;
             at += 1;
+            if g.nodes().len() >= limits.nodes {
+                break;
+            }
         }
         let entry = stats.rules.entry(rule).or_default();
         entry.applied += applied;

@@ -691,12 +691,8 @@ impl<'a> Planner<'a> {
             let moved = s != carried[i] && carried.contains(&s);
             if moved {
                 let ty = func.ty(v).clone();
-                let aside = self.storages.new_storage(
-                    ty.dtype,
-                    ty.elements(),
-                    None,
-                    body.index() as u32,
-                );
+                let aside =
+                    self.storages.new_storage(ty.dtype, ty.elements(), None, body.index() as u32);
                 let step = self.copy(s, aside, &ty, body);
                 // Must stay a copy.
                 self.copies.pop();

@@ -278,8 +278,7 @@ impl Call<'_> {
         // As the real one: reads while it writes, so no operand may be `c`.
         for buf in [s.a, s.b] {
             assert_ne!(
-                self.entry.buffers[buf as usize].home,
-                self.entry.buffers[s.c as usize].home,
+                self.entry.buffers[buf as usize].home, self.entry.buffers[s.c as usize].home,
                 "a product over its own operand"
             );
         }
@@ -302,7 +301,8 @@ impl Call<'_> {
     }
 
     fn conv(&mut self, c: &Conv) {
-        let (n, ci, h, w) = (self.v(c.batch), self.v(c.in_channels), self.v(c.in_h), self.v(c.in_w));
+        let (n, ci, h, w) =
+            (self.v(c.batch), self.v(c.in_channels), self.v(c.in_h), self.v(c.in_w));
         let (co, oh, ow) = (self.v(c.out_channels), self.v(c.out_h), self.v(c.out_w));
         let g = c.groups as i64;
         let (cig, cog) = (ci / g, co / g);
@@ -321,8 +321,10 @@ impl Call<'_> {
                         for i in 0..cig {
                             for ky in 0..kh {
                                 for kx in 0..kw {
-                                    let iy = y * c.stride[0] as i64 + ky * c.dilation[0] as i64 - c.pad[0] as i64;
-                                    let ix = x * c.stride[1] as i64 + kx * c.dilation[1] as i64 - c.pad[1] as i64;
+                                    let iy = y * c.stride[0] as i64 + ky * c.dilation[0] as i64
+                                        - c.pad[0] as i64;
+                                    let ix = x * c.stride[1] as i64 + kx * c.dilation[1] as i64
+                                        - c.pad[1] as i64;
                                     if iy < 0 || iy >= h || ix < 0 || ix >= w {
                                         continue;
                                     }
@@ -334,7 +336,8 @@ impl Call<'_> {
                                         ConvKind::GradInput => (ia, (output, oa), (filter, fa)),
                                         ConvKind::GradFilter => (fa, (image, ia), (output, oa)),
                                     };
-                                    sums[at as usize] += self.get(p.0, p.1).f64() * self.get(q.0, q.1).f64();
+                                    sums[at as usize] +=
+                                        self.get(p.0, p.1).f64() * self.get(q.0, q.1).f64();
                                 }
                             }
                         }
@@ -589,7 +592,9 @@ fn scalar(op: ScalarOp, a: &[Val], ty: ScalarType) -> Val {
                 Xor => wrap(x ^ y),
                 Not => wrap(!x),
                 Shl => wrap(if wide { x << (y & 63) } else { ((x as i32) << (y & 31)) as i64 }),
-                ShrArith => wrap(if wide { x >> (y & 63) } else { ((x as i32) >> (y & 31)) as i64 }),
+                ShrArith => {
+                    wrap(if wide { x >> (y & 63) } else { ((x as i32) >> (y & 31)) as i64 })
+                }
                 ShrLogic => wrap(if wide {
                     ((x as u64) >> (y & 63)) as i64
                 } else {
@@ -658,7 +663,8 @@ pub fn check(graph: &Graph, sizes: &[(&str, usize)]) -> Program {
 
 pub fn check_program(graph: &Graph, program: &Program, sizes: &[(&str, usize)]) {
     // Gradients must be gone for the interpreter.
-    let oracle = tfc_passes::run_passes(graph, &["differentiate"]).unwrap_or_else(|d| panic!("{d:?}"));
+    let oracle =
+        tfc_passes::run_passes(graph, &["differentiate"]).unwrap_or_else(|d| panic!("{d:?}"));
     let mut state = State::new(&oracle).expect("initial state");
     let mut machine = Machine::new(program);
     for round in 0..3 {
@@ -684,9 +690,14 @@ pub fn check_program(graph: &Graph, program: &Program, sizes: &[(&str, usize)]) 
                 .unwrap_or_else(|e| panic!("interpreter: {e}"));
             let got = machine.call(program, &func.name, &feeds);
             for (i, (w, g)) in want.iter().zip(&got).enumerate() {
-                let tolerance = if w.dtype() == DType::F16 || w.dtype() == DType::BF16 { 2e-2 } else { 1e-4 };
+                let tolerance =
+                    if w.dtype() == DType::F16 || w.dtype() == DType::BF16 { 2e-2 } else { 1e-4 };
                 if let Err(e) = close(w, g, tolerance) {
-                    panic!("{}: result {i}, round {round}: {e}\n{}", func.name, program.plan_text());
+                    panic!(
+                        "{}: result {i}, round {round}: {e}\n{}",
+                        func.name,
+                        program.plan_text()
+                    );
                 }
             }
             for (id, var) in graph.vars.iter() {
