@@ -25,7 +25,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 /// More elements than this in one tensor is refused rather than attempted.
-const MAX_ELEMENTS: usize = 1 << 31;
+const MAX_ELEMENTS: usize = 1 << 28;
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq)]

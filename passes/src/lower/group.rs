@@ -186,8 +186,9 @@ pub(crate) fn scan(
     }
     let acc = g.kb.accumulator(init, Combine::Sequential);
     let x = g.value(n.operands[0], &At::multi(at.clone()));
+    // The running value keeps the register's precision, as in other reductions;
+    // the store rounds or wraps each result.
     let next = g.combine(combine, acc.acc, x);
-    let next = g.narrow(next, ty.dtype);
     let stored = if exclusive { acc.acc } else { next };
     g.kb.store(buf, &linear(&at, &ty.shape), stored);
     g.kb.close(along, vec![(acc, next)]);
