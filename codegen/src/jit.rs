@@ -1,6 +1,6 @@
 //! Code in memory.
 
-use crate::{CodegenError, backend, check, define_kernels, prepare, target};
+use crate::{CodegenError, Cpu, backend, check, define_kernels, prepare, target};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::default_libcall_names;
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc};
@@ -24,8 +24,14 @@ unsafe impl Sync for JitProgram {}
 
 /// Compiles for the machine this runs on.
 pub fn jit(program: &Program) -> Result<JitProgram, CodegenError> {
+    jit_for(program, Cpu::Native)
+}
+
+/// Compiles the best version an object for `cpu` would have. The caller makes sure
+/// that this machine can run it.
+pub fn jit_for(program: &Program, cpu: Cpu) -> Result<JitProgram, CodegenError> {
     check(program)?;
-    let native = target::native(false)?;
+    let native = target::isas(cpu, false)?.swap_remove(0);
     let kernels: Vec<_> = program.kernels.iter().map(prepare).collect::<Result<_, _>>()?;
     let builder = JITBuilder::with_isa(native.isa.clone(), default_libcall_names());
     let mut module = JITModule::new(builder);

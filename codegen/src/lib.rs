@@ -26,7 +26,7 @@ mod object;
 mod target;
 mod text;
 
-pub use jit::{JitProgram, jit};
+pub use jit::{JitProgram, jit, jit_for};
 pub use object::{ObjectOptions, object};
 pub use target::Cpu;
 pub use text::{asm_text, clif_text};
