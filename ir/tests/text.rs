@@ -68,3 +68,72 @@ fn corpus_round_trips() {
     }
     assert!(seen > 40, "{seen}");
 }
+
+/// The case of `testdata/parse`, printed.
+fn parse_case(name: &str) -> String {
+    let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../testdata/parse");
+    check(&std::fs::read_to_string(format!("{root}/{name}.graph")).expect("readable"))
+}
+
+/// The text of one entry.
+fn entry<'t>(printed: &'t str, name: &str) -> &'t str {
+    let start = printed.find(&format!("entry {name}(")).expect("the entry");
+    let rest = &printed[start..];
+    &rest[..rest.find("\n}").unwrap_or(rest.len())]
+}
+
+#[test]
+fn one_read_for_each_version_of_a_variable() {
+    let printed = parse_case("state");
+    let step = entry(&printed, "step");
+    assert_eq!(step.matches("read(a)").count(), 2, "{step}");
+    assert_eq!(step.matches("read(b)").count(), 1, "{step}");
+    assert_eq!(step.matches("after(_print)").count(), 2, "{step}");
+}
+
+#[test]
+fn loops_read_what_they_write_in_every_round() {
+    let printed = parse_case("control");
+    let sum = entry(&printed, "sum_to");
+    let (before, inside) = sum.split_once("while").expect("a loop");
+    assert!(before.contains("read(calls)") && !before.contains("read(total)"), "{sum}");
+    assert!(inside.matches("read(total)").count() >= 2, "{sum}");
+}
+
+#[test]
+fn variables_of_functions_belong_to_the_path_of_calls() {
+    let printed = parse_case("functions");
+    for name in ["counter.n", "both.counter.n", "both.counter_2.n"] {
+        let line = format!("var {name}: i32[]\n");
+        assert_eq!(printed.matches(&line).count(), 1, "{name} in\n{printed}");
+    }
+    let gradients = parse_case("gradients");
+    assert!(gradients.contains("var adamw.w.adam.w.m: f32[3]\n"), "{gradients}");
+}
+
+#[test]
+fn formatting_keeps_comments_and_is_stable() {
+    let text = "// top\ngraph  g\n\n\n\ndim B// size\nentry f(x:f32[B],y : f32[ B ])->f32[B]{\n\
+                // inside\nz=x+ -y*2   // end\n\n\n    return  z [ 0 : 1 ],\n}\n// last";
+    let want = "// top\ngraph g\n\ndim B // size\nentry f(x: f32[B], y: f32[B]) -> f32[B] {\n\
+                \x20 // inside\n  z = x + -y * 2 // end\n\n  return z[0:1]\n}\n// last\n";
+    let format = |text: &str| {
+        let mut sources = SourceMap::default();
+        let file = sources.add("f.graph", text);
+        tfc_ir::text::fmt(&sources, file)
+    };
+    assert!(format(text).is_err(), "a comma before the end is not a statement");
+    let text = text.replace("],\n}", "]\n}");
+    assert_eq!(format(&text).as_deref(), Ok(want));
+    assert_eq!(format(want).as_deref(), Ok(want));
+}
+
+#[test]
+fn names_hide_and_are_kept_apart() {
+    let printed = check(
+        "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1\n  y = y * 2\n  _z = y - 1\n  return _z\n}\n",
+    );
+    for part in ["  y: f32[3] = add(", "  y_2: f32[3] = mul(y", "  _sub: f32[3] = sub(y_2"] {
+        assert!(printed.contains(part), "{part} in\n{printed}");
+    }
+}

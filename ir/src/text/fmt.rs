@@ -112,7 +112,7 @@ impl Writer<'_> {
             self.out.push_str("  ");
         }
         for (at, piece) in pieces.iter().enumerate() {
-            if at > 0 && self.space(pieces[at - 1], *piece, at, pieces) {
+            if at > 0 && self.space(pieces[at - 1], *piece) {
                 self.out.push(' ');
             }
             let text = self.source(*piece).to_string();
@@ -161,7 +161,7 @@ impl Writer<'_> {
     }
 
     /// Whether a space stands between two pieces of a line.
-    fn space(&self, left: Piece, right: Piece, at: usize, pieces: &[Piece]) -> bool {
+    fn space(&self, left: Piece, right: Piece) -> bool {
         let (Piece::Token(l), Piece::Token(r)) = (left, right) else { return true };
         let (a, b) = (self.tok(l).tok, self.tok(r).tok);
         match (a, b) {
@@ -173,14 +173,13 @@ impl Writer<'_> {
             (_, Tok::Colon) => false,
             (Tok::Colon, _) => !self.in_slice(l),
             (Tok::Dot, _) | (_, Tok::Dot) => false,
-            (Tok::DotDot, _) => false,
-            (_, Tok::DotDot) => matches!(a, Tok::Ident) && false,
+            (Tok::DotDot, _) | (_, Tok::DotDot) => false,
             // Calls, indexing and types touch what they follow.
             (Tok::Ident | Tok::RParen | Tok::RBracket, Tok::LParen | Tok::LBracket) => {
                 !self.touches(l, r)
             }
             (Tok::Bang, _) => false,
-            (Tok::Minus, _) if self.is_unary(l, at, pieces) => false,
+            (Tok::Minus, _) if self.is_unary(l) => false,
             _ => true,
         }
     }
@@ -194,7 +193,7 @@ impl Writer<'_> {
         !matches!(word, "return" | "yield" | "if" | "while" | "over" | "minimize" | "else")
     }
 
-    fn is_unary(&self, i: usize, _at: usize, _pieces: &[Piece]) -> bool {
+    fn is_unary(&self, i: usize) -> bool {
         if i == 0 {
             return true;
         }

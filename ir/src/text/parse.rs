@@ -600,10 +600,7 @@ impl Parser<'_> {
                 }
             }
             // An item where a statement should be: the closing brace is missing.
-            if self.token().newline
-                && matches!(self.word(), "func" | "entry")
-                && self.peek(1).tok == Tok::Ident
-            {
+            if self.at_item() {
                 break;
             }
         }
@@ -622,6 +619,13 @@ impl Parser<'_> {
         Ok(Block { stmts, span: open.to(close) })
     }
 
+    /// An entry or a function starts here: no block goes on.
+    fn at_item(&self) -> bool {
+        self.token().newline
+            && matches!(self.word(), "func" | "entry")
+            && self.peek(1).tok == Tok::Ident
+    }
+
     /// Skips to the next line at the brace depth where the statement began.
     fn skip_to_stmt(&mut self, start: usize) {
         let mut depth = 0i64;
@@ -635,6 +639,9 @@ impl Parser<'_> {
         loop {
             let token = self.token();
             if token.tok == Tok::Eof || (depth <= 0 && token.newline && self.at > start) {
+                return;
+            }
+            if self.at > start && self.at_item() {
                 return;
             }
             match token.tok {

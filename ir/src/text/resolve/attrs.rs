@@ -7,7 +7,7 @@ use crate::diag::{Diag, Span};
 use crate::op::AttrSpec;
 use crate::text::ast::{Expr, ExprKind};
 use crate::text::names::nearest;
-use crate::{Attr, Dim, Op, OpDef, TensorType};
+use crate::{Attr, Dim, OpDef, TensorType};
 
 impl Resolver<'_> {
     /// The attribute a written name means: itself, or `axis` for `axes`.
@@ -29,14 +29,6 @@ impl Resolver<'_> {
         });
         if found.is_some() {
             return found;
-        }
-        if def.name == "vjp" {
-            // A gradient term carries the attributes of the op it is about.
-            for op in Op::ALL {
-                if let Some(spec) = op.def().attrs.iter().find(|a| a.name == name) {
-                    return Some(spec);
-                }
-            }
         }
         let names: Vec<&str> =
             def.attrs.iter().map(|a| a.name).chain(def.operands.iter().map(|o| o.name)).collect();

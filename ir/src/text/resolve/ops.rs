@@ -283,8 +283,23 @@ impl Resolver<'_> {
         let mut attrs = Attrs::none();
         let mut spans = vec![];
         let mut ok = true;
+        // A gradient term carries the attributes of the op it is about.
+        let about = given.iter().filter(|a| def.name == "vjp" && a.name == "of").find_map(|a| {
+            match &a.value.kind {
+                ExprKind::Str(name) => Op::from_name(name),
+                _ => None,
+            }
+        });
         for arg in given {
-            let Some(spec) = self.attr_spec(def, arg.name, arg.name_span) else {
+            let own = def.attrs.iter().any(|a| a.name == arg.name);
+            let carried = about
+                .filter(|_| !own)
+                .and_then(|op| op.def().attrs.iter().find(|a| a.name == arg.name));
+            let spec = match carried {
+                Some(spec) => Some(spec),
+                None => self.attr_spec(def, arg.name, arg.name_span),
+            };
+            let Some(spec) = spec else {
                 ok = false;
                 continue;
             };
