@@ -48,3 +48,38 @@ fn examples_of_codes_fail_and_fixes_work() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
+
+#[test]
+fn broken_graphs_say_what_and_where() {
+    let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata/error");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    paths.retain(|p| p.extension().is_some_and(|e| e == "graph"));
+    paths.sort();
+    let mut wrong = vec![];
+    for path in &paths {
+        let text = std::fs::read_to_string(path).expect("readable");
+        let mut want = vec![];
+        for (i, line) in text.lines().enumerate() {
+            let Some((_, marks)) = line.split_once("//~") else { continue };
+            want.extend(marks.split_whitespace().map(|code| (i + 1, code.to_string())));
+        }
+        let mut sources = SourceMap::default();
+        let file = sources.add("case.graph", text.clone());
+        let (_, diags) = load(&mut sources, file, &Files);
+        let mut got: Vec<(usize, String)> = diags
+            .iter()
+            .map(|d| {
+                let at = d.labels.iter().find(|l| l.primary).map_or(0, |l| l.span.lo as usize);
+                (text[..at.min(text.len())].matches('\n').count() + 1, d.code.to_string())
+            })
+            .collect();
+        got.sort();
+        if want != got {
+            let shown = render(&diags, &sources, Style::Plain);
+            wrong.push(format!("{}: {want:?} wanted, found:\n{shown}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(paths.len() >= 60, "{}", paths.len());
+}

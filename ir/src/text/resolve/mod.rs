@@ -165,10 +165,10 @@ impl Resolver<'_> {
             self.check_initialised();
         }
         if names.is_empty() && self.diags.is_empty() {
-            let end = self.sources.files[file as usize].text.len();
+            let at = tree.name.as_ref().map_or(Span::new(file, 0, 0), |n| n.span);
             self.diags.push(
                 Diag::error("E0112", "the graph has no `entry`, so there is nothing to run")
-                    .at(Span::new(file, end, end), "the file ends here")
+                    .at(at, "nothing in this graph can be called")
                     .help("add `entry main() -> f32[] { return 1.0 }`"),
             );
         }

@@ -164,7 +164,12 @@ impl Resolver<'_> {
             self.poison(targets);
             return Val::Poison;
         }
+        // One name for several values: taken apart later, `s[0]`.
+        let whole = matches!(&val, Val::Tuple(items) if items.len() > 1)
+            && matches!(targets, [Target { ty: None, .. }])
+            && !tuple;
         let items: Vec<Spanned> = match (&val, tuple) {
+            _ if whole => vec![Spanned { val: val.clone(), span: value.span }],
             (Val::Tuple(items), _) => items.to_vec(),
             (Val::List(items), true) => items.to_vec(),
             _ => vec![Spanned { val: val.clone(), span: value.span }],
