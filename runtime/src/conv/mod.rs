@@ -1,6 +1,15 @@
 //! Convolutions, NCHW images and OIHW filters.
+//!
+//! | case | way |
+//! |---|---|
+//! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
+//! | one filter per channel, forward | [`depthwise`] |
+//! | integers, bool | [`simple`] |
 
+pub mod depthwise;
+pub mod implicit;
 pub mod simple;
+pub mod windows;
 
 use crate::gemm::BlockFn;
 use crate::gemm::simple::Truth;
@@ -65,10 +74,16 @@ pub unsafe fn conv(pool: &Pool, args: &ConvArgs, finished: Option<BlockFn<'_>>) 
     // SAFETY: the caller's promise.
     unsafe {
         match args.dtype {
-            DType::F32 => simple::conv::<f32>(pool, args, finished),
-            DType::F64 => simple::conv::<f64>(pool, args, finished),
-            DType::F16 => simple::conv::<f16>(pool, args, finished),
-            DType::BF16 => simple::conv::<bf16>(pool, args, finished),
+            DType::F32 if depthwise::applies(args) => {
+                depthwise::conv::<f32>(pool, args, finished);
+            }
+            DType::F64 if depthwise::applies(args) => {
+                depthwise::conv::<f64>(pool, args, finished);
+            }
+            DType::F32 => implicit::conv::<f32, f32>(pool, args, finished),
+            DType::F64 => implicit::conv::<f64, f64>(pool, args, finished),
+            DType::F16 => implicit::conv::<f32, f16>(pool, args, finished),
+            DType::BF16 => implicit::conv::<f32, bf16>(pool, args, finished),
             DType::I8 => simple::conv::<i8>(pool, args, finished),
             DType::U8 => simple::conv::<u8>(pool, args, finished),
             DType::I32 => simple::conv::<i32>(pool, args, finished),
