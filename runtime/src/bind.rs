@@ -7,7 +7,7 @@
 
 use crate::error::{Error, Result, list};
 use crate::tensor::{FeedView, byte_len, type_text};
-use tfc_abi::plan::{Entry, Expr, ExprOp, Plan, Port};
+use tfc_abi::plan::{Condition, Entry, Expr, ExprOp, Plan, Port};
 
 /// What is known about each dim while feeds are looked at.
 #[derive(Default)]
@@ -170,6 +170,28 @@ impl Binding {
             ),
             _ => format!("{dim} = {}", self.dims[d]),
         }
+    }
+
+    /// What to say when a condition on the dims does not hold.
+    #[cold]
+    pub(crate) fn broken(
+        &self,
+        plan: &Plan,
+        entry: &Entry,
+        feeds: &[FeedView<'_>],
+        c: &Condition,
+    ) -> Error {
+        let mut e = Error::data("E0518", c.message.clone());
+        if !c.place.is_empty() {
+            e = e.note(format!("at {}", c.place));
+        }
+        let expr = &entry.exprs[c.value as usize];
+        for (d, info) in plan.dims.iter().enumerate() {
+            if expr.0.contains(&ExprOp::Dim(d as u32)) {
+                e = e.note(self.origin(&info.name, entry, feeds, d));
+            }
+        }
+        e
     }
 
     #[cold]

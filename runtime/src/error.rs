@@ -3,6 +3,26 @@
 //! Every failure has a stable code that `tfc explain` knows, one sentence that
 //! says what is wrong, notes with the facts behind it and, where there is one, a
 //! help that can be applied.
+//!
+//! | code | about |
+//! |---|---|
+//! | E0501, E0502, E0520 | a feed is missing, unknown, given twice |
+//! | E0503, E0504, E0505 | a feed has another element type, number of axes, size |
+//! | E0506, E0507, E0517 | a run-time dim: feeds disagree, out of range, not told by any feed |
+//! | E0509 | an `assert` of the graph |
+//! | E0510 | a row index out of range in an update |
+//! | E0511, E0512, E0513, E0514 | a malformed .npy, .npz, literal; an unknown kind of file |
+//! | E0515, E0519 | an archive lacks the array; data of a kind we cannot use |
+//! | E0516 | too large for memory |
+//! | E0518 | sizes that an op cannot work with |
+//! | E0521, E0522 | a result that does not exist; memory that does not fit it |
+//! | E0523 | an entry that cannot be run in batches |
+//! | E0601 | a malformed or torn .safetensors |
+//! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |
+//! | E0803, E0804 | a file cannot be written, read |
+//! | E0805, E0806 | the CPU lacks something; the program is damaged or of another version |
+//! | E0899 | a bug in tfc |
+//! | E0911, E0912, E0913, E0914 | no such entry, no such option, a value is missing, is wrong |
 
 use std::fmt;
 

@@ -67,6 +67,12 @@ impl Context {
             })?;
             self.values.push(v);
         }
+        // Before anything is sized: buffers may only make sense if these hold.
+        for c in &entry.conditions {
+            if self.values[c.value as usize] < 0 {
+                return Err(self.binding.broken(&model.plan, entry, feeds, c));
+            }
+        }
         self.size_slots(entry)?;
         self.lens.clear();
         for b in &entry.buffers {

@@ -148,6 +148,30 @@ fn compound_sizes_are_checked_or_solved() {
 }
 
 #[test]
+fn conditions_on_dims_are_checked_first() {
+    let mut e = Make::new("f");
+    e.param("x", DType::F32, &[S::D(0)], "f32[N]");
+    let value = e.e(Expr(vec![ExprOp::Dim(0), ExprOp::Const(-3), ExprOp::Add]));
+    // This buffer has a negative size when the condition does not hold.
+    e.entry.slots.push(value);
+    e.entry.conditions.push(Condition {
+        value,
+        message: "the window of 3 does not fit an image of N".into(),
+        place: "f.graph:2:7".into(),
+    });
+    let plan =
+        Plan { dims: vec![dim("N", 0, i64::MAX)], entries: vec![e.entry], ..Plan::default() };
+    let m = load(&plan, &[], 1).unwrap();
+    m.call(0, &[floats(&[3], &[0.0; 3]).view()]).unwrap();
+    assert_eq!(
+        failure(&m, "f", &[&floats(&[2], &[0.0; 2])]),
+        "error[E0518]: the window of 3 does not fit an image of N\n  \
+         = note: at f.graph:2:7\n  \
+         = note: feed `x` is f32[N] and was given f32[2], so N = 2"
+    );
+}
+
+#[test]
 fn a_dim_no_feed_tells_is_an_error() {
     let mut e = Make::new("f");
     e.result("r", DType::F32, &[S::D(0)], "f32[B]");

@@ -113,33 +113,54 @@ pub enum ExprOp {
     Max,
 }
 
+/// An evaluation's values; allocates only for very deep expressions, so that
+/// calls do not.
+struct Stack {
+    shallow: [i64; 8],
+    len: usize,
+    deep: Vec<i64>,
+}
+
+impl Stack {
+    fn push(&mut self, value: i64) {
+        match self.shallow.get_mut(self.len) {
+            Some(place) => *place = value,
+            None => self.deep.push(value),
+        }
+        self.len += 1;
+    }
+
+    fn pop(&mut self) -> Option<i64> {
+        self.len = self.len.checked_sub(1)?;
+        self.shallow.get(self.len).copied().or_else(|| self.deep.pop())
+    }
+}
+
 impl Expr {
     /// Value under the given dims; `None` on overflow or a malformed expression.
     pub fn eval(&self, dims: &[i64]) -> Option<i64> {
-        let mut stack: Vec<i64> = Vec::with_capacity(4);
+        let mut stack = Stack { shallow: [0; 8], len: 0, deep: Vec::new() };
         for op in &self.0 {
-            match *op {
-                ExprOp::Const(c) => stack.push(c),
-                ExprOp::Dim(i) => stack.push(*dims.get(i as usize)?),
+            let value = match *op {
+                ExprOp::Const(c) => c,
+                ExprOp::Dim(i) => *dims.get(i as usize)?,
                 ExprOp::Add => {
                     let (b, a) = (stack.pop()?, stack.pop()?);
-                    stack.push(a.checked_add(b)?);
+                    a.checked_add(b)?
                 }
                 ExprOp::Mul => {
                     let (b, a) = (stack.pop()?, stack.pop()?);
-                    stack.push(a.checked_mul(b)?);
+                    a.checked_mul(b)?
                 }
-                ExprOp::FloorDiv(d) => {
-                    let a = stack.pop()?;
-                    stack.push(a.checked_div_euclid(d)?);
-                }
+                ExprOp::FloorDiv(d) => stack.pop()?.checked_div_euclid(d)?,
                 ExprOp::Max => {
                     let (b, a) = (stack.pop()?, stack.pop()?);
-                    stack.push(a.max(b));
+                    a.max(b)
                 }
-            }
+            };
+            stack.push(value);
         }
-        if stack.len() == 1 { stack.pop() } else { None }
+        if stack.len == 1 { stack.pop() } else { None }
     }
 
     /// The value if no dim takes part.

@@ -248,3 +248,17 @@ fn check_finds_each_fault() {
     assert!(damaged(|p| p.vars[0].shape = vec![i64::MAX, 2]).contains("too large"));
     assert!(damaged(|p| p.dims[0].max = -1).contains("range"));
 }
+
+#[test]
+fn deep_expressions_evaluate() {
+    for depth in 1..40i64 {
+        let mut ops: Vec<ExprOp> = (1..=depth).map(ExprOp::Const).collect();
+        ops.extend(std::iter::repeat_n(ExprOp::Add, depth as usize - 1));
+        assert_eq!(Expr(ops.clone()).eval(&[]), Some(depth * (depth + 1) / 2));
+        ops.push(ExprOp::Add);
+        assert_eq!(Expr(ops).eval(&[]), None);
+    }
+    assert_eq!(Expr(vec![ExprOp::Const(-7), ExprOp::FloorDiv(2)]).eval(&[]), Some(-4));
+    assert_eq!(Expr(vec![ExprOp::Dim(1)]).eval(&[3]), None);
+    assert_eq!(Expr(vec![ExprOp::Const(i64::MAX), ExprOp::Const(2), ExprOp::Mul]).eval(&[]), None);
+}

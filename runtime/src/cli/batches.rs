@@ -107,7 +107,7 @@ impl<'a> DataSet<'a> {
         let e = session.entry();
         let Some(dim) = model.batch_dim(session.entry) else {
             return Err(Error::data(
-                "E0518",
+                "E0523",
                 format!("entry `{}` cannot be run in batches", e.name),
             )
             .note("no run-time dim is the first size of its feeds, or two different ones are")
@@ -152,7 +152,7 @@ impl<'a> DataSet<'a> {
         }
         let examples = first.map_or(0, |(_, n)| n);
         if examples == 0 {
-            return Err(Error::data("E0518", "the feeds hold no examples"));
+            return Err(Error::data("E0523", "the feeds hold no examples"));
         }
         Ok(DataSet { feeds, cut, examples, dim })
     }
