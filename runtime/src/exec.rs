@@ -192,10 +192,20 @@ impl Context {
                 }
                 _ => {}
             }
+            if self.lens[i] == 0 {
+                self.ptrs[i] = NOTHING.0.as_ptr().cast_mut();
+            }
         }
         Ok(())
     }
 }
+
+/// Where empty buffers point: kernels may load element 0 of one and drop the
+/// value, but never store to it.
+#[repr(align(64))]
+struct Nothing([u8; 64]);
+
+static NOTHING: Nothing = Nothing([0; 64]);
 
 fn inconsistent(entry: &Entry, what: &str) -> Error {
     Error::bug(format!("the plan of entry `{}` is inconsistent: {what}", entry.name))
