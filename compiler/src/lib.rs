@@ -34,6 +34,7 @@
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
 
+mod ar;
 pub mod builder;
 pub mod cli;
 pub mod driver;

@@ -6,6 +6,7 @@
 //! - The same inputs give the same bytes: no build id, no time stamp, no path
 //!   of this machine ends up in the output.
 
+use crate::ar;
 use crate::error::Result;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> R
     let result = match kind {
         Output::Executable => executable(&dir, &model, &runtime, &staged, options),
         Output::Shared => shared(&dir, &model, &runtime, &staged, out, options),
-        Output::Static => archive(&model, &runtime, &staged),
+        Output::Static => archive(object, &staged),
     };
     let result =
         result.and_then(|()| fs::rename(&staged, out).map_err(|e| cannot_write(out, &e).into()));
@@ -115,21 +116,15 @@ fn common(options: &LinkOptions) -> Vec<OsString> {
 
 /// An archive of the two objects, so that programs using several models link
 /// the runtime once.
-fn archive(model: &Path, runtime: &Path, out: &Path) -> Result<()> {
-    let Some(ar) = ["ar", "gcc-ar", "llvm-ar"].iter().find_map(|name| find_program(name)) else {
-        return Err(Diag::error("E0801", "no archiver found on this machine")
-            .help("install the binutils package, which has `ar`")
-            .into());
-    };
-    if RUNTIME_KIND == "a" {
-        fs::copy(runtime, out).map_err(|e| cannot_write(out, &e))?;
+fn archive(object: &[u8], out: &Path) -> Result<()> {
+    if RUNTIME_KIND != "o" {
+        let diag = Diag::error("E0802", "this tfc cannot make static libraries")
+            .note("it was built on a machine whose linker cannot join objects (`ld -r`)")
+            .help("use a shared library (`--emit shared`), or build tfc with GNU ld or lld");
+        return Err(diag.into());
     }
-    let mut command = Command::new(&ar);
-    command.arg("rcsD").arg(out).arg(model);
-    if RUNTIME_KIND == "o" {
-        command.arg(runtime);
-    }
-    finish(command, &ar.display().to_string())
+    let bytes = ar::archive(&[("model.o", object), ("runtime.o", RUNTIME)]);
+    fs::write(out, bytes).map_err(|e| cannot_write(out, &e).into())
 }
 
 fn run(_dir: &TempDir, options: &LinkOptions, args: &[OsString]) -> Result<()> {

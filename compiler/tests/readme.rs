@@ -78,7 +78,10 @@ fn commands_of_the_readme_do_what_it_says() {
     .unwrap();
     for step in steps(&readme) {
         // Building and testing are what brought us here.
-        if step.command.starts_with("cargo ") || step.command.starts_with("./test") || step.command.starts_with("./demo") {
+        if step.command.starts_with("cargo ")
+            || step.command.starts_with("./test")
+            || step.command.starts_with("./demo")
+        {
             continue;
         }
         let output = Command::new("bash")

@@ -35,16 +35,15 @@ fn every_stage_prints_and_parses_back() {
         let graph = load(case);
         round_trip(&case.name, &graph);
         let mut stage = Stage::Source;
-        let result =
-            pipeline::run_each(graph, &passes, &Default::default(), &mut |ran, graph| {
-                let what = format!("{} after {}", case.name, ran.name);
-                if ran.name == "differentiate" {
-                    stage = Stage::Core;
-                }
-                let findings = verify::verify(graph, stage);
-                assert!(findings.is_empty(), "{what}: {findings:#?}");
-                round_trip(&what, graph);
-            });
+        let result = pipeline::run_each(graph, &passes, &Default::default(), &mut |ran, graph| {
+            let what = format!("{} after {}", case.name, ran.name);
+            if ran.name == "differentiate" {
+                stage = Stage::Core;
+            }
+            let findings = verify::verify(graph, stage);
+            assert!(findings.is_empty(), "{what}: {findings:#?}");
+            round_trip(&what, graph);
+        });
         if let Err(diags) = result {
             panic!("{}: {diags:#?}", case.path.display());
         }

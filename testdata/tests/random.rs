@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use tfc_testdata::corpus::Case;
-use tfc_testdata::ways::Subject;
+use tfc_testdata::ways::{Subject, scratch};
 
 /// One statement. Every value is `f32[B, 4]` and stays around 1, so any statement
 /// may follow any other; nothing jumps where rounding could decide.
@@ -84,7 +84,7 @@ fn three_ways_agree_on_random_graphs() {
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let result = runner.run(&entries, |entries| {
         let text = graph(&entries);
         let case = Case { path: "random.graph".into(), name: "random".into(), text };

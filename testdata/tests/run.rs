@@ -1,10 +1,10 @@
 //! Every op and every example, run in every way, gives the same numbers.
 
 use tfc_testdata::corpus::{self, Case};
-use tfc_testdata::ways::{Subject, in_parallel};
+use tfc_testdata::ways::{Subject, in_parallel, scratch};
 
 fn all_agree(cases: Vec<Case>) {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = scratch();
     let failures = in_parallel(&cases, |case| {
         let subject =
             Subject::new(case, dir.path()).map_err(|e| format!("{}: {e}", case.path.display()))?;
