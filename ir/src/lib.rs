@@ -19,8 +19,8 @@
 
 pub mod attr;
 pub mod build;
-pub mod cost;
 pub mod codes;
+pub mod cost;
 pub mod diag;
 pub mod dim;
 pub mod eval;

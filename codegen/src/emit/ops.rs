@@ -128,7 +128,7 @@ impl Emit<'_> {
             (Div, _) => ins.fdiv(x, y),
             (Neg, true) => ins.fneg(x),
             (Neg, false) => ins.ineg(x),
-            (Abs, true) => ins.fabs(x),
+            (Abs, true) => self.float_abs(x),
             (Abs, false) => ins.iabs(x),
             (Min | Max, true) => self.float_extreme(op, x, y),
             (Min, false) => self.int_extreme(IntCC::SignedLessThan, x, y),
@@ -158,6 +158,20 @@ impl Emit<'_> {
                 unreachable!("{op:?} is expanded or handled apart")
             }
         }
+    }
+
+    /// Clears the sign bit; Cranelift would make the mask anew each time.
+    fn float_abs(&mut self, x: Value) -> Value {
+        let (ty, bits, mask) = match self.type_of(x) {
+            types::F32X4 => (types::F32X4, types::I32X4, i64::from(i32::MAX)),
+            types::F64X2 => (types::F64X2, types::I64X2, i64::MAX),
+            _ => return self.b.ins().fabs(x),
+        };
+        let mask = self.b.ins().iconst(bits.lane_type(), mask);
+        let mask = self.b.ins().splat(bits, mask);
+        let x = self.cast_bits(bits, x);
+        let x = self.b.ins().band(x, mask);
+        self.cast_bits(ty, x)
     }
 
     /// `isnan(x) ? x : (x < y ? x : y)`, or `>` for the maximum. The inner choice

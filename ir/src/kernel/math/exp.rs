@@ -46,6 +46,28 @@ fn expm1_reduced(s: &mut Seq, r: Reg) -> Reg {
     s.fma(r2, q, r)
 }
 
+/// The rounded `x / ln 2`, with what `magic` adds, as bits; and the rest.
+fn split(s: &mut Seq, x: Reg) -> (Reg, Reg) {
+    let (magic, scale) = (magic(s), s.c(LOG2_E));
+    let t = s.fma(x, scale, magic);
+    let n = s.sub(t, magic);
+    let r = reduce(s, x, n);
+    (s.bits(t), r)
+}
+
+/// `exp(r)` for |r| <= ln 2 / 2.
+fn exp_reduced(s: &mut Seq, r: Reg) -> Reg {
+    let one = s.c(1.0);
+    if s.is_f32() {
+        let q = s.poly(r, &EXP_32);
+        let p = s.fma(r, q, one);
+        s.fma(r, p, one)
+    } else {
+        let p = expm1_reduced(s, r);
+        s.add(p, one)
+    }
+}
+
 /// exp of an `x` that is NaN or not far outside the range of finite results;
 /// `low` is added to `x` in higher precision.
 pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
@@ -57,15 +79,7 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
     if let Some(low) = low {
         r = s.add(r, low);
     }
-    let one = s.c(1.0);
-    let p = if s.is_f32() {
-        let q = s.poly(r, &EXP_32);
-        let p = s.fma(r, q, one);
-        s.fma(r, p, one)
-    } else {
-        let p = expm1_reduced(s, r);
-        s.add(p, one)
-    };
+    let p = exp_reduced(s, r);
     // Two factors: the whole power may be no normal number, only the result.
     let half = s.c(0.5);
     let t1 = s.fma(n, half, magic);
@@ -90,14 +104,9 @@ pub(super) fn expm1(s: &mut Seq, x: Reg) -> Reg {
         if s.is_f32() { (-20.0, 89.0, 2f64.powi(-26)) } else { (-40.0, 710.0, 2f64.powi(-56)) };
     let y = s.at_most(x, highest);
     let y = s.at_least(y, lowest);
-    let magic = magic(s);
-    let scale = s.c(LOG2_E);
-    let t = s.fma(y, scale, magic);
-    let n = s.sub(t, magic);
-    let r = reduce(s, y, n);
+    let (t, r) = split(s, y);
     let q = expm1_reduced(s, r);
     // Half of the power, doubled at the end: 2^128 is no float.
-    let t = s.bits(t);
     let bias = bias(s) - 1;
     let power = power_of_two(s, t, bias);
     let half = s.c(0.5);
@@ -108,15 +117,24 @@ pub(super) fn expm1(s: &mut Seq, x: Reg) -> Reg {
 }
 
 pub(super) fn sigmoid(s: &mut Seq, x: Reg) -> Reg {
-    // exp(-|x|) never overflows, and keeps subnormal results.
+    // exp(-|x|) never overflows. It is computed `up` times larger, so that one
+    // power of two does even where the result is subnormal.
+    let (largest, shift) = if s.is_f32() { (104.0, 26) } else { (746.0, 56) };
     let a = s.abs(x);
-    let a = s.at_most(a, if s.is_f32() { 104.0 } else { 746.0 });
+    let a = s.at_most(a, largest);
     let a = s.neg(a);
-    let e = exp_bounded(s, a, None);
+    let (t, r) = split(s, a);
+    let p = exp_reduced(s, r);
+    let bias = bias(s) + shift;
+    let scale = power_of_two(s, t, bias);
+    let e = s.mul(p, scale);
     let (zero, one) = (s.c(0.0), s.c(1.0));
+    let (up, down) = (s.c(2f64.powi(shift as i32)), s.c(2f64.powi(-shift as i32)));
     let negative = s.lt(x, zero);
-    let top = s.select(negative, e, one);
-    quotient(s, top, e, one)
+    let top = s.select(negative, e, up);
+    let e = s.mul(e, down);
+    let v = quotient(s, top, e, one);
+    s.mul(v, down)
 }
 
 pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
@@ -124,13 +142,8 @@ pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
     let a = s.abs(x);
     let a = s.at_most(a, if s.is_f32() { 10.0 } else { 22.0 });
     let y = s.add(a, a);
-    let magic = magic(s);
-    let scale = s.c(LOG2_E);
-    let t = s.fma(y, scale, magic);
-    let n = s.sub(t, magic);
-    let r = reduce(s, y, n);
+    let (t, r) = split(s, y);
     let q = expm1_reduced(s, r);
-    let t = s.bits(t);
     let bias = bias(s);
     let power = power_of_two(s, t, bias);
     let one = s.c(1.0);
