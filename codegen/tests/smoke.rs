@@ -79,3 +79,15 @@ fn code_prints() {
     assert!(clif_text(&program()).unwrap().contains("fma"));
     assert!(asm_text(&program()).unwrap().contains("ret"));
 }
+
+/// A change of these is a change of the vectoriser: read it, then accept it.
+#[test]
+fn clif_snapshots() {
+    let mut squares = program();
+    insta::assert_snapshot!("square_kernel", squares.kernels[0].to_string());
+    insta::assert_snapshot!("square_clif", clif_text(&squares).unwrap());
+    // The same without vectors.
+    let Stmt::Loop(l) = &mut squares.kernels[0].body[0] else { panic!("a loop is there") };
+    l.mode = LoopMode::Serial;
+    insta::assert_snapshot!("square_serial_clif", clif_text(&squares).unwrap());
+}
