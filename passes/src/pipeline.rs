@@ -31,6 +31,8 @@ pub struct Pass {
 pub struct Options {
     /// Leave gradients as `vjp` terms for the e-graph to write out.
     pub gradient_terms: bool,
+    /// How the e-graph rewrites; none to leave the graph as it is.
+    pub egraph: Option<crate::egraph::Options>,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -45,6 +47,11 @@ pub const PASSES: &[Pass] = &[
     Pass { name: "fold", description: "compute what depends on literals alone", run: fold },
     Pass { name: "cse", description: "compute equal things once", run: cse },
     Pass { name: "differentiate", description: "write gradients out", run: differentiate },
+    Pass {
+        name: "egraph",
+        description: "rewrite for cost, forward and backward together",
+        run: egraph,
+    },
     Pass { name: "expand", description: "write composite ops out in simpler ones", run: expand },
     Pass {
         name: "simplify",
@@ -53,6 +60,22 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "dce", description: "drop what nothing needs", run: dce },
 ];
+
+/// Gradient terms are written out even when nothing is rewritten.
+fn egraph(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+    let mut terms = false;
+    for func in std::iter::once(&graph.init).chain(&graph.entries) {
+        func.walk(&mut |_, node| terms |= node.op == tfc_ir::Op::Vjp);
+    }
+    let only_terms = || crate::egraph::Options { expand_only: true, ..Default::default() };
+    let settings = match &options.egraph {
+        Some(settings) => settings.clone(),
+        None if terms => only_terms(),
+        None => return Ok(Passed { graph, changed: false }),
+    };
+    let (graph, report) = crate::egraph::optimize(&graph, &settings);
+    Ok(Passed { graph, changed: terms || report.changed })
+}
 
 fn simplify(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
     let mut changed = false;

@@ -601,3 +601,22 @@ fn a_function_with_its_own_gradient() {
         assert!((g - 3.0 * y).abs() < 1e-5 * g.abs());
     }
 }
+
+fn load(text: &str) -> Graph {
+    let (graph, diags, _) = tfc_ir::text::load_str("test.graph", text);
+    graph.unwrap_or_else(|| panic!("{:?}", diags.iter().map(|d| &d.message).collect::<Vec<_>>()))
+}
+
+#[test]
+fn the_mlp_example() {
+    let text = include_str!("../../examples/mlp.graph");
+    // Smaller, for the interpreter's sake.
+    let text = text.replace("784", "20").replace("512", "16");
+    let graph = load(&text);
+    for n in [1, 7] {
+        let p = check(&graph, &[("B", n)]);
+        if std::env::var_os("SHOW").is_some() {
+            println!("{}", p.plan_text());
+        }
+    }
+}

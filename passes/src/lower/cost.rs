@@ -17,16 +17,15 @@ pub(crate) fn scalar_cost(op: ScalarOp) -> u32 {
     }
 }
 
-/// Cost of one result element, and the number of operand elements it asks for.
+/// Cost of one result element.
 pub(crate) struct ElementCost {
     pub ops: u32,
-    pub reads: u32,
     /// The op runs a loop of its own per element.
     pub loops: bool,
 }
 
 pub(crate) fn element_cost(func: &Func, node: &Node) -> ElementCost {
-    let mut count = Count { func, node, types: vec![], ops: 0, reads: 0, loops: false };
+    let mut count = Count { func, node, types: vec![], ops: 0, loops: false };
     match &node.op.def().lower {
         Lower::Map(f) => {
             let args: Vec<Reg> = node
@@ -35,7 +34,6 @@ pub(crate) fn element_cost(func: &Func, node: &Node) -> ElementCost {
                 .map(|o| count.reg(ScalarType::of(func.ty(*o).dtype)))
                 .collect();
             f(&mut count, &args);
-            count.reads = args.len() as u32;
         }
         Lower::Index(f) => {
             let rank = func.ty(node.results[0]).rank();
@@ -44,7 +42,7 @@ pub(crate) fn element_cost(func: &Func, node: &Node) -> ElementCost {
         }
         _ => {}
     }
-    ElementCost { ops: count.ops, reads: count.reads, loops: count.loops }
+    ElementCost { ops: count.ops, loops: count.loops }
 }
 
 struct Count<'a> {
@@ -52,7 +50,6 @@ struct Count<'a> {
     node: &'a Node,
     types: Vec<ScalarType>,
     ops: u32,
-    reads: u32,
     loops: bool,
 }
 
@@ -65,7 +62,6 @@ impl Count<'_> {
 
 impl Pull for Count<'_> {
     fn operand(&mut self, i: usize, _at: &[Ix]) -> Reg {
-        self.reads += 1;
         let dtype = self.operand_type(i).dtype;
         self.reg(ScalarType::of(dtype))
     }

@@ -8,8 +8,7 @@
 //! Invariants
 //! - `scope` is the innermost open loop; every register used in it was defined
 //!   in it or in a loop around it.
-//! - Buffers this kernel both stores to and reads back are read with
-//!   [`KernelBuilder::load_here`], which neither moves nor merges.
+//! - No kernel reads back what it stores: loads may move and merge freely.
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -157,14 +156,6 @@ impl KernelBuilder {
         let scope = self.scope_of_ix(at);
         let at = at.clone();
         self.numbered(Key::Load(buf, at.clone()), ty, scope, |dst| Stmt::Load { dst, buf, at })
-    }
-
-    /// A load that stays where it is, for buffers the kernel itself writes.
-    pub fn load_here(&mut self, buf: u32, at: &Ix) -> Reg {
-        let ty = ScalarType::of(self.bufs[buf as usize].dtype);
-        let dst = self.fresh(ty, self.scope);
-        self.scopes[self.scope.0].stmts.push(Stmt::Load { dst, buf, at: at.clone() });
-        dst
     }
 
     pub fn store(&mut self, buf: u32, at: &Ix, value: Reg) {

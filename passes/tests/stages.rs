@@ -1,0 +1,128 @@
+//! Each pass alone on small graphs, as text; the plan and the kernels of a few.
+//!
+//! The first line of a case says what it shows: `//! pass; NAME`, `//! plan` or
+//! `//! kernels`. What it must look like stands beside it with the ending
+//! `.txt`; `UPDATE=1 cargo test` writes those files anew.
+
+use std::path::{Path, PathBuf};
+use tfc_ir::op::Stage;
+use tfc_ir::{Graph, text, verify};
+use tfc_passes::pipeline::{PASSES, Pass, run_each};
+use tfc_passes::{Options, compile, run_passes};
+
+fn load(path: &Path) -> Graph {
+    let source = std::fs::read_to_string(path).expect("a case");
+    let (graph, diags, _) = text::load_str(&path.display().to_string(), &source);
+    let found: Vec<String> = diags.iter().map(|d| d.message.clone()).collect();
+    graph.unwrap_or_else(|| panic!("{}: {found:?}", path.display()))
+}
+
+fn cases(dirs: &[&str]) -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../testdata");
+    let mut out = vec![];
+    for dir in dirs {
+        let entries = std::fs::read_dir(root.join(dir)).expect("a folder of cases");
+        out.extend(
+            entries
+                .filter_map(|e| Some(e.ok()?.path()))
+                .filter(|p| p.extension().is_some_and(|e| e == "graph")),
+        );
+    }
+    out.sort();
+    out
+}
+
+const DIRS: &[&str] = &["canonicalize", "fold", "cse", "dce", "diff", "fuse", "plan"];
+
+#[test]
+fn stages_look_as_they_should() {
+    let mut wrong = vec![];
+    let cases = cases(DIRS);
+    assert!(cases.len() >= 8);
+    for path in cases {
+        let graph = load(&path);
+        let source = std::fs::read_to_string(&path).expect("a case");
+        let first = source.lines().next().unwrap_or("").trim_start_matches("//!").trim();
+        let shown = match first.split_once(';') {
+            Some(("pass", name)) => {
+                let out = run_passes(&graph, &[name.trim()])
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                text::print(&out)
+            }
+            _ => {
+                let program = compile(&graph, &Options::default())
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                match first {
+                    "plan" => program.plan_text(),
+                    _ => program.kernels.iter().map(|k| format!("{k}\n")).collect(),
+                }
+            }
+        };
+        let expected = path.with_extension("txt");
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&expected, &shown).expect("writing");
+        } else if std::fs::read_to_string(&expected).ok().as_deref() != Some(&shown) {
+            wrong.push(format!("{}:\n{shown}", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Passes say truly whether they changed anything, and leave graphs well-formed.
+#[test]
+fn passes_tell_the_truth() {
+    let mut all = cases(DIRS);
+    all.extend(cases(&["ops"]));
+    all.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mlp.graph"));
+    let passes: Vec<&Pass> = PASSES.iter().collect();
+    let mut changes = 0;
+    for path in all {
+        let graph = load(&path);
+        let mut before = text::print(&graph);
+        let done = run_each(graph, &passes, &Options::default(), &mut |ran, after| {
+            let found = verify::verify(after, Stage::Source);
+            assert!(found.is_empty(), "{} after {}: {found:?}", path.display(), ran.name);
+            let now = text::print(after);
+            assert_eq!(ran.changed, now != before, "{} in {}", ran.name, path.display());
+            changes += ran.changed as usize;
+            before = now;
+        });
+        let done = done.unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+        let found = verify::verify(&done, Stage::Core);
+        assert!(found.is_empty(), "{} at the end: {found:?}", path.display());
+    }
+    assert!(changes > 20);
+}
+
+/// Ten times the ops cost at most about twelve times the time.
+#[test]
+fn compile_time_is_linear() {
+    let graph = |n: usize| {
+        let mut body = String::from("  v0 = x\n");
+        for i in 0..n / 4 {
+            body.push_str(&format!(
+                "  a{i} = v{i} * 1.5 + x\n  b{i} = tanh(a{i})\n  v{} = b{i} + sum(a{i}, axes: [1], keep: true)\n",
+                i + 1
+            ));
+        }
+        let text = format!(
+            "graph g\ndim B\nentry f(x: f32[B, 8]) -> (y: f32[B, 8]) {{\n{body}  return v{}\n}}\n",
+            n / 4
+        );
+        let (graph, diags, _) = text::load_str("g.graph", &text);
+        graph.unwrap_or_else(|| panic!("{diags:?}"))
+    };
+    let time = |g: &Graph| {
+        let best = (0..3).map(|_| {
+            let start = std::time::Instant::now();
+            let p = compile(g, &Options::default()).expect("compiles");
+            assert!(!p.kernels.is_empty());
+            start.elapsed()
+        });
+        best.min().expect("a time").as_secs_f64()
+    };
+    let (small, large) = (graph(400), graph(4000));
+    let (a, b) = (time(&small), time(&large));
+    // Generous: other tests run beside this one.
+    assert!(b / a < 25.0, "400 ops: {a:.4} s, 4000 ops: {b:.4} s");
+}
