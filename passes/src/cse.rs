@@ -1,7 +1,8 @@
 //! Computes equal things once.
 //!
 //! Pure nodes with equal op, operands, attributes and device are one. Reads of
-//! a variable with no write between them are one. Inside a region, what the
+//! a variable with no write between them are one, and a read after an assignment
+//! is the value assigned. Inside a region, what the
 //! enclosing ones computed is used too.
 
 use crate::pipeline::{Options, Passed};
@@ -43,6 +44,14 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
                 for v in touched {
                     next += 1;
                     versions.insert(v, next);
+                }
+                // A read straight after an assignment is the value assigned.
+                if let (Op::Assign, Some(v)) = (node.op, node.var) {
+                    let key = (Op::Read, vec![], Attrs::none(), node.device.clone(), Some((v, next)));
+                    let value = r.get(node.operands[0]);
+                    if let Some((_, map)) = known.last_mut() {
+                        map.insert(key, vec![value]);
+                    }
                 }
                 return Ok(None);
             }

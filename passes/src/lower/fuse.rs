@@ -66,11 +66,16 @@ pub(crate) struct Group {
     irregular: bool,
 }
 
+/// A bit for each nesting of reductions an element is asked for from: bit 0 for
+/// the stores, bit 1 for the reductions they need, bit 2 for what those need.
+/// Each phase is a loop of its own, so an element is computed once per bit.
+pub(crate) type Phases = u8;
+
 /// What became of a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// Groups that compute it, and how it lies in each.
-    pub inlined: Vec<(GroupId, Rel)>,
+    /// Groups that compute it, how it lies in each, and in which phases.
+    pub inlined: Vec<(GroupId, Rel, Phases)>,
     /// The group that stores it.
     pub stored: Option<GroupId>,
     /// No work: shares its operand's bytes (reshape) or is data (constants,
@@ -97,7 +102,7 @@ struct Fuser<'a> {
 
 /// Where a use of a value is.
 enum Use {
-    In(GroupId, Rel),
+    In(GroupId, Rel, Phases),
     /// Needs the buffer at this position.
     Buffer(u32),
 }
@@ -193,12 +198,14 @@ impl Fuser<'_> {
         for &user in &self.users[value] {
             let place = &self.place[user];
             let node = &self.func.nodes[user];
-            for (group, rel) in &place.inlined {
+            for (group, rel, phases) in &place.inlined {
+                let reduces = matches!(node.op.def().lower, Lower::Reduce(_));
+                let phases = if reduces { phases << 1 } else { *phases };
                 // A group computes the node, so it asks for the operand.
                 for (i, operand) in node.operands.iter().enumerate() {
                     if *operand == value {
                         let rel = self.operand_rel(node, i, rel, *group);
-                        out.push(Use::In(*group, rel));
+                        out.push(Use::In(*group, rel, phases));
                     }
                 }
             }
@@ -313,7 +320,7 @@ impl Fuser<'_> {
             self.place[id].stored = Some(group);
         }
         if matches!(kind, Kind::Kernel | Kind::Scan(_)) {
-            self.place[id].inlined.push((group, Rel::Axes(identity)));
+            self.place[id].inlined.push((group, Rel::Axes(identity), 1));
             members.insert(id);
         }
         self.groups.push(Group {
@@ -329,21 +336,19 @@ impl Fuser<'_> {
     }
 
     fn visit_reshape(&mut self, id: NodeId, uses: Vec<Use>) {
-        let mut groups: BTreeMap<GroupId, Vec<Rel>> = BTreeMap::new();
         let mut needed: Option<u32> = None;
-        for u in uses {
-            match u {
-                Use::In(g, rel) => groups.entry(g).or_default().push(rel),
-                Use::Buffer(at) => needed = Some(needed.map_or(at, |n| n.min(at))),
+        for u in &uses {
+            if let Use::Buffer(at) = u {
+                needed = Some(needed.map_or(*at, |n| n.min(*at)));
             }
         }
-        for (g, rels) in groups {
+        for (g, rel, phases) in by_group(&uses) {
             if self.groups[g.0 as usize].members.len() >= MAX_MEMBERS {
                 let at = self.groups[g.0 as usize].exec;
                 needed = Some(needed.map_or(at, |n| n.min(at)));
                 continue;
             }
-            self.join(id, g, merge(rels));
+            self.join(id, g, rel, phases);
         }
         if let Some(at) = needed {
             self.place[id].alias = true;
@@ -353,7 +358,7 @@ impl Fuser<'_> {
 
     fn visit_contract(&mut self, id: NodeId, kind: Contraction, uses: Vec<Use>) {
         if kind != Contraction::ScatterAdd
-            && let Some((g, Rel::Axes(axes))) = single_group(&uses)
+            && let Some((g, Rel::Axes(axes), _)) = single_group(&uses)
         {
             let group = &self.groups[g.0 as usize];
             let full = axes == unit_free(&group.space) && group.root_rank == group.space.len();
@@ -381,9 +386,9 @@ impl Fuser<'_> {
     fn visit_loops(&mut self, id: NodeId, uses: Vec<Use>) {
         let node = &self.func.nodes[id];
         let cost = element_cost(self.func, node);
-        if let Some((g, rel)) = single_group(&uses) {
-            if self.may_join(id, g, &rel, &cost) {
-                self.join(id, g, rel);
+        if let Some((g, rel, phases)) = single_group(&uses) {
+            if self.may_join(id, g, &rel, phases, &cost) {
+                self.join(id, g, rel, phases);
                 return;
             }
             self.own_group(id, Kind::Kernel);
@@ -396,26 +401,27 @@ impl Fuser<'_> {
         let total = cost.ops.saturating_add(above.unwrap_or(0)).saturating_add(1);
         let groups = by_group(&uses);
         if !reduces && !cost.loops && total <= CHEAP && groups.len() <= 8 {
-            let fits = groups.iter().all(|(g, rel)| self.may_join(id, *g, rel, &cost));
+            let fits = groups.iter().all(|(g, rel, p)| self.may_join(id, *g, rel, *p, &cost));
             if fits && !uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
                 self.place[id].copied = total;
-                for (g, rel) in groups {
-                    self.join(id, g, rel);
+                for (g, rel, phases) in groups {
+                    self.join(id, g, rel, phases);
                 }
                 return;
             }
         }
         // A further output of the first group that needs it.
-        let first = groups.iter().min_by_key(|(g, _)| self.groups[g.0 as usize].exec);
-        if let Some((g, rel @ Rel::Axes(axes))) = first {
+        let first = groups.iter().min_by_key(|(g, ..)| self.groups[g.0 as usize].exec);
+        if let Some((g, rel @ Rel::Axes(axes), phases)) = first {
             let exec = self.groups[g.0 as usize].exec;
             let earliest = uses.iter().all(|u| match u {
-                Use::In(other, _) => other == g || self.groups[other.0 as usize].exec > exec,
+                Use::In(other, ..) => other == g || self.groups[other.0 as usize].exec > exec,
                 Use::Buffer(at) => *at > exec,
             });
-            if earliest && self.may_store(axes, *g) && self.may_join(id, *g, rel, &cost) {
+            if earliest && self.may_store(axes, *g) && self.may_join(id, *g, rel, *phases, &cost) {
                 let (g, rel, axes) = (*g, rel.clone(), axes.clone());
-                self.join(id, g, rel);
+                // It is stored besides.
+                self.join(id, g, rel, *phases | 1);
                 self.place[id].stored = Some(g);
                 self.groups[g.0 as usize].outputs.push((node.results[0], axes));
                 return;
@@ -443,7 +449,14 @@ impl Fuser<'_> {
         }
     }
 
-    fn may_join(&self, id: NodeId, g: GroupId, rel: &Rel, cost: &ElementCost) -> bool {
+    fn may_join(
+        &self,
+        id: NodeId,
+        g: GroupId,
+        rel: &Rel,
+        phases: Phases,
+        cost: &ElementCost,
+    ) -> bool {
         let group = &self.groups[g.0 as usize];
         let node = &self.func.nodes[id];
         if group.members.len() >= MAX_MEMBERS || matches!(group.kind, Kind::Step(_)) {
@@ -455,12 +468,15 @@ impl Fuser<'_> {
         };
         if matches!(node.op.def().lower, Lower::Reduce(_)) {
             // Its kept axes become the outer loops, so it runs once per row.
-            return self.reduce_fits(node, g, rel).is_some();
+            // Two nestings at most: what a reduction needs is computed again in
+            // the loop of each.
+            return phases & !0b11 == 0 && self.reduce_fits(node, g, rel).is_some();
         }
         if matches!(group.kind, Kind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
             return false;
         }
         // Work that would be repeated must be little.
+        let repeat = repeat || phases.count_ones() > 2;
         !repeat || (cost.ops <= CHEAP && !cost.loops)
     }
 
@@ -511,7 +527,7 @@ impl Fuser<'_> {
         if !matches!(node.op.def().lower, Lower::Reduce(_)) {
             return;
         }
-        if let Some((g, rel)) = self.place[id].inlined.first().cloned()
+        if let Some((g, rel, _)) = self.place[id].inlined.first().cloned()
             && let Some(reduced) = self.reduce_fits(node, g, &rel)
         {
             self.set_reduced(id, g, reduced);
@@ -529,7 +545,7 @@ impl Fuser<'_> {
         group.reduced = reduced;
     }
 
-    fn join(&mut self, id: NodeId, g: GroupId, rel: Rel) {
+    fn join(&mut self, id: NodeId, g: GroupId, rel: Rel, phases: Phases) {
         let node = &self.func.nodes[id];
         if matches!(node.op.def().lower, Lower::Reduce(_))
             && let Some(reduced) = self.reduce_fits(node, g, &rel)
@@ -539,7 +555,7 @@ impl Fuser<'_> {
         let group = &mut self.groups[g.0 as usize];
         group.irregular |= matches!(rel, Rel::Other { .. });
         group.members.insert(id);
-        self.place[id].inlined.push((g, rel));
+        self.place[id].inlined.push((g, rel, phases));
     }
 }
 
@@ -580,17 +596,19 @@ fn merge(rels: Vec<Rel>) -> Rel {
     if rels.all(|r| r == first) { first } else { Rel::Other { repeat: true } }
 }
 
-fn by_group(uses: &[Use]) -> Vec<(GroupId, Rel)> {
-    let mut map: BTreeMap<GroupId, Vec<Rel>> = BTreeMap::new();
+fn by_group(uses: &[Use]) -> Vec<(GroupId, Rel, Phases)> {
+    let mut map: BTreeMap<GroupId, (Vec<Rel>, Phases)> = BTreeMap::new();
     for u in uses {
-        if let Use::In(g, rel) = u {
-            map.entry(*g).or_default().push(rel.clone());
+        if let Use::In(g, rel, phases) = u {
+            let (rels, all) = map.entry(*g).or_default();
+            rels.push(rel.clone());
+            *all |= phases;
         }
     }
-    map.into_iter().map(|(g, rels)| (g, merge(rels))).collect()
+    map.into_iter().map(|(g, (rels, phases))| (g, merge(rels), phases)).collect()
 }
 
-fn single_group(uses: &[Use]) -> Option<(GroupId, Rel)> {
+fn single_group(uses: &[Use]) -> Option<(GroupId, Rel, Phases)> {
     if uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
         return None;
     }

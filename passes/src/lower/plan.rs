@@ -125,6 +125,7 @@ impl<'a> Planner<'a> {
             self.results.push(port);
             let src = self.value(value);
             steps.push(self.copy(src, s, &ty, func.body));
+            self.note_read(value, self.time);
         }
         Ok(steps)
     }

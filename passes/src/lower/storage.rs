@@ -147,6 +147,12 @@ impl Storages {
             return;
         }
         self.list[inner.0 as usize].merged = Some(outer);
+        // The raw product fills the place before the epilogue reads anything:
+        // it can be no other operand's place too.
+        if let Some(mut pairs) = self.in_place.remove(&time) {
+            pairs.retain(|(o, _)| self.resolve(*o) != outer);
+            self.in_place.insert(time, pairs);
+        }
     }
 
     /// Gives every storage without a home a slot. Returns, per slot, the sizes
