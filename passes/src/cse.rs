@@ -47,7 +47,8 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
                 }
                 // A read straight after an assignment is the value assigned.
                 if let (Op::Assign, Some(v)) = (node.op, node.var) {
-                    let key = (Op::Read, vec![], Attrs::none(), node.device.clone(), Some((v, next)));
+                    let key =
+                        (Op::Read, vec![], Attrs::none(), node.device.clone(), Some((v, next)));
                     let value = r.get(node.operands[0]);
                     if let Some((_, map)) = known.last_mut() {
                         map.insert(key, vec![value]);
