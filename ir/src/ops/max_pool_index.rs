@@ -4,7 +4,7 @@ use super::util::*;
 use super::window::{self, POOL_ATTRS, Window};
 use super::{pull, sizes};
 use crate::eval::{Array, Data};
-use crate::kernel::{Combine, ScalarOp};
+use crate::kernel::{Combine, Scalar, ScalarOp, ScalarType};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{DType, OpDef, TensorType};
@@ -31,7 +31,7 @@ pub const DEF: OpDef = OpDef {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);
         let max = k.operand(1, at);
-        let none = pull::int(k, i32::MAX as i64);
+        let none = k.constant(Scalar::I32(i32::MAX));
         let index = k.reduce(Combine::Min, &window.extents(), &mut |k, tap| {
             let (element, inside) = window.tap(k, at, tap);
             let mut here = k.op(ScalarOp::Eq, &[element, max]);
@@ -46,9 +46,11 @@ pub const DEF: OpDef = OpDef {
             let row = window.position(0, &at[2], &tap[0]);
             let column = window.position(1, &at[3], &tap[1]);
             let index = k.index(&row.scale(&x.shape[3]).plus(&column));
+            let index = k.convert(index, ScalarType::I32);
             k.op(ScalarOp::Select, &[here, index, none])
         });
         let last = x.shape[2].clone() * x.shape[3].clone();
+        let index = k.convert(index, ScalarType::I64);
         let index = pull::clamp(k, index, &last);
         pull::element(k, index, DType::I32)
     }),

@@ -218,6 +218,9 @@ impl KernelBuilder {
         super::tidy::tidy(&mut kernel);
         let mut dims = BTreeSet::new();
         collect_dims(&kernel.body, &mut dims);
+        for buf in &kernel.bufs {
+            dims.extend(buf.len.syms());
+        }
         kernel.dims = dims.into_iter().collect();
         kernel
     }
