@@ -237,6 +237,8 @@ pub struct Rewriter<'a> {
     pub vars: &'a PrimaryMap<VarId, Var>,
     /// The region of `new` being filled.
     pub region: RegionId,
+    /// The regions of `new` around that one, outermost first.
+    around: Vec<RegionId>,
     values: SecondaryMap<ValueId, Option<ValueId>>,
     nodes: SecondaryMap<NodeId, Option<NodeId>>,
 }
@@ -261,6 +263,7 @@ impl<'a> Rewriter<'a> {
             new,
             vars,
             region,
+            around: vec![],
             values: SecondaryMap::new(),
             nodes: SecondaryMap::new(),
         };
@@ -386,7 +389,9 @@ impl<'a> Rewriter<'a> {
         for &from in &node.regions {
             let to = self.new.regions.push(Region::default());
             let outer = std::mem::replace(&mut self.region, to);
+            self.around.push(outer);
             self.fill(from, visit)?;
+            self.around.pop();
             self.region = outer;
             regions.push(to);
         }
@@ -403,6 +408,12 @@ impl<'a> Rewriter<'a> {
         let new = self.builder(node.span).node(spec)?;
         self.nodes[id] = Some(new);
         Ok(new)
+    }
+
+    /// Whether a region of the new function is being filled: the current one,
+    /// or one around it. What these defined so far can be used here.
+    pub fn is_open(&self, region: RegionId) -> bool {
+        region == self.region || self.around.contains(&region)
     }
 
     /// What stands for an old value. Values are defined before they are used,

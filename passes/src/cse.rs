@@ -27,12 +27,10 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
     let mut next = 0;
     let new = rewrite(graph, func, &mut |r, id| {
         let node = &r.old.nodes[id];
-        // Regions are entered innermost last and left for good.
-        if !known.iter().any(|(region, _)| *region == r.region) {
+        // What a region computed is known until it is left, and no longer.
+        known.retain(|(region, _)| r.is_open(*region));
+        if known.last().is_none_or(|(region, _)| *region != r.region) {
             known.push((r.region, BTreeMap::new()));
-        }
-        while known.last().is_some_and(|(region, _)| *region != r.region) {
-            known.pop();
         }
         let state = match (node.op.def().effect, node.var) {
             (Effect::Pure, _) => None,
