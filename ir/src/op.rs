@@ -61,6 +61,8 @@ pub enum Kind {
     Bits,
     /// `i32` or `i64`.
     Index,
+    /// `i64`: the key of random numbers.
+    Key,
 }
 
 impl Kind {
@@ -73,6 +75,7 @@ impl Kind {
             Kind::Bool => dtype == DType::Bool,
             Kind::Bits => dtype == DType::Bool || dtype.is_int(),
             Kind::Index => matches!(dtype, DType::I32 | DType::I64),
+            Kind::Key => dtype == DType::I64,
         }
     }
 
@@ -85,6 +88,7 @@ impl Kind {
             Kind::Bool => "bool",
             Kind::Bits => "bool or an integer type (i8, u8, i32, i64)",
             Kind::Index => "i32 or i64",
+            Kind::Key => "i64",
         }
     }
 }

@@ -97,6 +97,7 @@ impl Instance<'_> {
             OperandKind::Float if !self.dtype.is_float() => DType::F32,
             OperandKind::Num if self.dtype == DType::Bool => DType::I32,
             OperandKind::Int | OperandKind::Index => DType::I32,
+            OperandKind::Key => DType::I64,
             _ => self.dtype,
         };
         TensorType::new(dtype, shape(self.rng))

@@ -31,7 +31,7 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| {
         let size = cx.attrs.shape("size");
         if size.len() != 1 {
-            return Err(InferError::new("E0213", "`dim_size` gives one size")
+            return Err(InferError::new("E0230", "`dim_size` gives one size")
                 .at(Place::Attr("size"), format!("this has {} sizes", size.len()))
                 .help("write one size in brackets: `dim_size(size: [B])`"));
         }

@@ -64,8 +64,8 @@ pub const FLOAT: AttrSpec = AttrSpec {
 /// What all random ops check.
 pub fn check(cx: &InferCx<'_>) -> Result<(), InferError> {
     let key = &cx.operands[0];
-    if key.dtype != DType::I64 || key.rank() != 0 {
-        return Err(InferError::new("E0214", format!("the key of `{}` is one i64", cx.op))
+    if key.rank() != 0 {
+        return Err(InferError::new("E0232", format!("the key of `{}` is one number", cx.op))
             .at(Place::Operand(0), format!("this is {key}"))
             .help(
                 "write an `i64[]`: a literal seed, a parameter or a counter kept in a variable",
@@ -74,7 +74,7 @@ pub fn check(cx: &InferCx<'_>) -> Result<(), InferError> {
     for name in ["stream", "lane"] {
         if u32::try_from(cx.attrs.int(name)).is_err() {
             return Err(InferError::new(
-                "E0215",
+                "E0205",
                 format!("`{name}` of `{}` must be from 0 to {}", cx.op, u32::MAX),
             )
             .at(Place::Attr(name), format!("this is {}", cx.attrs.int(name))));

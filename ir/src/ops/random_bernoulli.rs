@@ -11,7 +11,7 @@ use crate::{Attr, Attrs, DType, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "random_bernoulli",
     summary: "Truth values that are true with probability `p`.",
-    operands: &[Operand::one("key", Kind::Index)],
+    operands: &[Operand::one("key", Kind::Key)],
     attrs: &[
         philox::SHAPE,
         AttrSpec {
@@ -29,7 +29,7 @@ pub const DEF: OpDef = OpDef {
         philox::check(cx)?;
         let p = cx.attrs.float("p");
         if !(0.0..=1.0).contains(&p) {
-            return Err(InferError::new("E0216", "a probability must be from 0 to 1")
+            return Err(InferError::new("E0205", "a probability must be from 0 to 1")
                 .at(Place::Attr("p"), format!("this is {p}")));
         }
         Ok(vec![TensorType::new(DType::Bool, cx.attrs.shape("shape"))])

@@ -252,7 +252,7 @@ impl Resolver<'_> {
                 .filter(|j| kind(*j) == kind(i))
                 .find_map(|j| values[j])
                 .map(|v| self.type_of(v).dtype)
-                .or(like.filter(|d| kind(i).admits(*d) && kind(i) != Kind::Index));
+                .or(like.filter(|d| kind(i).admits(*d) && !matches!(kind(i), Kind::Index | Kind::Key)));
             let natural = self.literal_default(&o.val, operands, kind(i));
             out.push(self.tensor(&o.val, o.span, peer.or(natural))?);
         }
@@ -262,6 +262,9 @@ impl Resolver<'_> {
     /// The type of a number whose peers are all numbers too.
     fn literal_default(&self, val: &Val, peers: &[Spanned], kind: Kind) -> Option<DType> {
         let mut natural = self.natural_dtype(val)?;
+        if natural == DType::I32 && kind == Kind::Key {
+            return Some(DType::I64);
+        }
         let float = peers.iter().any(|p| matches!(p.val, Val::Float(_)));
         if natural == DType::I32 && (float && kind != Kind::Index) {
             natural = DType::F32;
