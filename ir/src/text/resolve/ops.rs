@@ -252,7 +252,8 @@ impl Resolver<'_> {
                 .filter(|j| kind(*j) == kind(i))
                 .find_map(|j| values[j])
                 .map(|v| self.type_of(v).dtype)
-                .or(like.filter(|d| kind(i).admits(*d) && !matches!(kind(i), Kind::Index | Kind::Key)));
+                .or(like
+                    .filter(|d| kind(i).admits(*d) && !matches!(kind(i), Kind::Index | Kind::Key)));
             let natural = self.literal_default(&o.val, operands, kind(i));
             out.push(self.tensor(&o.val, o.span, peer.or(natural))?);
         }
