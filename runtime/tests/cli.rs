@@ -186,6 +186,7 @@ fn mistakes_are_explained() {
         (&["predict", "--feed", "x=[[1,2,3,4]]", "--out", "y=/nope/y.npy"], 3, "error[E0803]"),
         (&["predict", "--feed", &x, "--state", text(&torn)], 1, "error[E0601]"),
         (&["predict", "--feed", &x, "--state", text(&other)], 1, "error[E0604]"),
+        (&["predict", "--feed", &x, "--state", "none.safetensors"], 3, "error[E0804]"),
         (&["train", "--feed", &x, "--feed", "y=[1,2]", "--batch", "2"], 1, "error[E0506]"),
         (&["train", "--feed", &x, "--feed", &y, "--batch", "x"], 2, "error[E0914]"),
     ];

@@ -26,6 +26,8 @@ pub struct Subject {
     pub name: String,
     pub directive: Directive,
     pub graph: Graph,
+    /// The graph with its gradients written out: the interpreter runs that.
+    reference: Graph,
     state: interp::State,
     module: Module,
     exe: PathBuf,
@@ -63,9 +65,17 @@ impl Subject {
             link: LinkOptions { linker: None, symbols: true, exports: vec![] },
         };
         emitter.write(Artifact::Executable, &exe, &mut timings).map_err(|e| e.to_string())?;
-        let state = interp::State::new(&graph).map_err(|e| e.to_string())?;
+        let reference =
+            tfc_passes::pipeline::run_passes(&graph, &["differentiate"]).map_err(|diags| {
+                diags
+                    .iter()
+                    .map(|d| format!("{}: {}", d.code, d.message))
+                    .collect::<Vec<_>>()
+                    .join("\n")
+            })?;
+        let state = interp::State::new(&reference).map_err(|e| e.to_string())?;
         let dir = dir.to_path_buf();
-        Ok(Subject { name: name.to_string(), directive, graph, state, module, exe, dir })
+        Ok(Subject { name: name.to_string(), directive, graph, reference, state, module, exe, dir })
     }
 
     /// Runs every entry with every assignment of dims in all ways; the first
@@ -127,7 +137,7 @@ impl Subject {
         let mut state = self.state.clone();
         let tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
         let results =
-            interp::run(&self.graph, entry, &tensors, &mut state).map_err(|e| e.to_string())?;
+            interp::run(&self.reference, entry, &tensors, &mut state).map_err(|e| e.to_string())?;
         let func = self.graph.entries.iter().find(|e| e.name == entry);
         let names = func.map(|f| f.result_names.clone()).unwrap_or_default();
         let vars =
@@ -170,7 +180,11 @@ impl Subject {
         let state = file("state.safetensors");
         // A file left by an earlier call would be loaded.
         let _ = std::fs::remove_file(&state);
-        if !self.graph.vars.is_empty() {
+        // An entry that changes nothing writes no file: its variables are the
+        // initial ones, and what it does to them is seen in memory.
+        let plan = self.module.model().plan();
+        let changes = plan.entries.iter().any(|e| e.name == entry && !e.writes.is_empty());
+        if changes {
             command.arg("--state").arg(&state);
         }
         let output = command.output().map_err(|e| format!("cannot start: {e}"))?;
@@ -184,8 +198,12 @@ impl Subject {
             results.push((name.clone(), read(&path, None)?));
         }
         let mut vars = vec![];
-        for var in self.graph.vars.values() {
-            vars.push((var.name.clone(), read(&state, Some(&var.name))?));
+        for (id, var) in &self.graph.vars {
+            let value = match changes {
+                true => read(&state, Some(&var.name))?,
+                false => self.state.get(id).ok_or("a variable without a value")?,
+            };
+            vars.push((var.name.clone(), value));
         }
         Ok(Outcome { results, vars })
     }

@@ -199,7 +199,7 @@ impl Session<'_> {
     /// Loads the program, with variables from `--state` where there is one.
     fn load(&self, program: &dyn Program, console: &mut Console<'_>) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
-        let state = self.args.state.as_deref().map(Path::new).filter(|p| p.exists());
+        let state = self.state_file()?;
         let skip_init = state.is_some();
         let model = program.load(Options { pool, skip_init, keep: None })?;
         if let Some(path) = state {
@@ -215,6 +215,22 @@ impl Session<'_> {
             }
         }
         Ok(model)
+    }
+
+    /// The file of `--state`, if it is there. A first training run makes it; an
+    /// entry that changes nothing has no use for one that is not there, and a
+    /// mistyped name must not end in results of an untrained model.
+    fn state_file(&self) -> Result<Option<&Path>> {
+        let Some(path) = self.args.state.as_deref().map(Path::new) else { return Ok(None) };
+        if path.exists() {
+            return Ok(Some(path));
+        }
+        if self.plan.vars.is_empty() || !self.entry().writes.is_empty() {
+            return Ok(None);
+        }
+        let e = Error::io("E0804", format!("there is no file `{}`", path.display()))
+            .note(format!("`{}` changes no variables, so it cannot make one", self.entry().name));
+        Err(e.help("train first, or leave out `--state` to use the initial values"))
     }
 
     fn run(&self, model: &Model, feeds: &[TensorBuf], console: &mut Console<'_>) -> Result<()> {
