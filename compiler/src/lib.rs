@@ -51,7 +51,7 @@ pub mod value;
 pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, Size, Update};
 pub use driver::{Math, Options};
 pub use error::{Error, Exit, Result};
-pub use load::{load, parse};
+pub use load::{load, load_with, parse};
 pub use module::{Entry, Module, compile};
 pub(crate) use names::{names, nearest};
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};

@@ -37,6 +37,21 @@ pub fn load(path: impl AsRef<Path>) -> Result<Graph> {
     load_path(path.as_ref()).map(|loaded| loaded.graph)
 }
 
+/// [`load`], with other values for some of the file's top-level `let`s, written as
+/// in the language.
+///
+/// ```no_run
+/// let small = tfc::load_with("resnet50.graph", &[("IMAGE", "64"), ("WIDTH", "8")])?;
+/// # Ok::<(), tfc::Error>(())
+/// ```
+pub fn load_with(path: impl AsRef<Path>, lets: &[(&str, &str)]) -> Result<Graph> {
+    let lets: Vec<Let> = lets.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+    load_path_with(path.as_ref(), &lets).map(|loaded| loaded.graph)
+}
+
+/// Another value for a top-level `let`: its name and an expression.
+pub type Let = (String, String);
+
 /// Reads a file, or standard input for `-`: the name to show, and the text.
 pub fn read(path: &Path) -> Result<(String, String)> {
     let from_stdin = path.as_os_str() == "-";
@@ -61,20 +76,29 @@ pub fn read(path: &Path) -> Result<(String, String)> {
 
 /// Reads, parses and resolves; `-` is standard input.
 pub fn load_path(path: &Path) -> Result<Loaded> {
+    load_path_with(path, &[])
+}
+
+/// [`load_path`], with other values for some `let`s.
+pub fn load_path_with(path: &Path, lets: &[Let]) -> Result<Loaded> {
     let (name, text) = read(path)?;
     let files = match path.parent() {
         Some(dir) if path.as_os_str() != "-" => Files::in_dir(dir),
         _ => Files::here(),
     };
-    parse_as(&name, &text, &files)
+    parse_with(&name, &text, &files, lets)
 }
 
 /// Parses and resolves text under a name.
 pub fn parse_as(name: &str, text: &str, loader: &dyn Loader) -> Result<Loaded> {
+    parse_with(name, text, loader, &[])
+}
+
+fn parse_with(name: &str, text: &str, loader: &dyn Loader, lets: &[Let]) -> Result<Loaded> {
     crate::cli::remember(name, text);
     let mut sources = SourceMap::default();
     let file = sources.add(name, text);
-    let (graph, diags) = text::load(&mut sources, file, loader);
+    let (graph, diags) = text::load_with(&mut sources, file, loader, lets);
     match graph {
         Some(graph) => Ok(Loaded { graph, sources, warnings: diags }),
         None if diags.iter().any(|d| d.severity == Severity::Error) => {

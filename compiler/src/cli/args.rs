@@ -66,9 +66,20 @@ pub enum Command {
     Completions(Completions),
 }
 
+/// Options every command that reads a graph takes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct Source {
+    /// Another value for a top-level `let` of the graph
+    #[arg(long = "let", value_name = "NAME=VALUE")]
+    pub lets: Vec<String>,
+}
+
 /// Options every command that compiles takes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Codegen {
+    #[command(flatten)]
+    pub source: Source,
+
     /// Keep every float operation exactly as written: no reordering, no reassociation
     #[arg(long, conflicts_with = "fast_math")]
     pub strict: bool,
@@ -173,6 +184,9 @@ pub struct Check {
     /// Fail on warnings, too
     #[arg(long)]
     pub deny_warnings: bool,
+
+    #[command(flatten)]
+    pub source: Source,
 }
 
 #[derive(Args, Debug)]

@@ -3,7 +3,6 @@
 use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::error::Result;
-use crate::load;
 use crate::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,7 +16,7 @@ const DEFAULT_DIM: i64 = 64;
 
 pub fn run(args: &args::Bench) -> Result<Done> {
     let mut timings = Timings::default();
-    let loaded = timings.measure("front end", || load::load_path(&args.graph))?;
+    let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
     let names: Vec<String> = args.entry.iter().cloned().collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;
     let options = super::options(&args.codegen);

@@ -1,8 +1,8 @@
 //! `tfc check`: everything wrong with the given graphs.
 
 use super::{Done, args};
+use crate::driver;
 use crate::error::{Error, Result};
-use crate::{driver, load};
 use std::fmt::Write;
 use tfc_ir::diag::{Severity, SourceMap};
 
@@ -10,7 +10,7 @@ pub fn run(args: &args::Check) -> Result<Done> {
     let mut failed: Option<Error> = None;
     let mut out = String::new();
     for path in &args.graphs {
-        match check(path, args.deny_warnings) {
+        match check(path, args) {
             Ok(summary) => {
                 let _ = writeln!(out, "{}: {summary}", path.display());
             }
@@ -27,12 +27,12 @@ pub fn run(args: &args::Check) -> Result<Done> {
     }
 }
 
-fn check(path: &std::path::Path, deny_warnings: bool) -> Result<String> {
-    let loaded = load::load_path(path)?;
+fn check(path: &std::path::Path, args: &args::Check) -> Result<String> {
+    let loaded = super::load(path, &args.source)?;
     // What only later stages find (gradients that do not exist, limits) counts.
     driver::differentiate(&loaded.graph, &loaded.sources)?;
     if !loaded.warnings.is_empty() {
-        if deny_warnings {
+        if args.deny_warnings {
             return Err(Error::new(loaded.warnings, loaded.sources));
         }
         super::warn(&loaded.warnings, &loaded.sources);

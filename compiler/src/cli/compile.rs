@@ -5,7 +5,6 @@ use crate::driver::{self, Timings};
 use crate::emit::{Artifact, Emitter, destinations};
 use crate::error::Result;
 use crate::link::LinkOptions;
-use crate::load;
 use std::path::Path;
 use tfc_ir::diag::Diag;
 
@@ -29,7 +28,7 @@ impl From<args::EmitKind> for Artifact {
 
 pub fn run(args: &args::Compile) -> Result<Done> {
     let mut timings = Timings::default();
-    let loaded = timings.measure("front end", || load::load_path(&args.graph))?;
+    let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
     super::warn(&loaded.warnings, &loaded.sources);
     let graph = driver::select_entries(&loaded.graph, &args.entries)?;
     let options = super::options(&args.codegen);

@@ -3,8 +3,8 @@
 use super::bench::parse_dims;
 use super::{Done, args};
 use crate::driver::{self, Timings};
+use crate::dump;
 use crate::error::Result;
-use crate::{dump, load};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -12,7 +12,7 @@ use tfc_abi::plan::{Entry, Plan, Step};
 use tfc_ir::{Dim, Func, Graph, cost};
 
 pub fn run(args: &args::Inspect) -> Result<Done> {
-    let loaded = load::load_path(&args.graph)?;
+    let loaded = super::load(&args.graph, &args.codegen.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
     let names: Vec<String> = args.entry.iter().cloned().collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;

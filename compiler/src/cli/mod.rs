@@ -19,10 +19,12 @@ pub(crate) use bug::remember;
 
 use crate::driver::{Math, Options};
 use crate::error::{Error, Exit};
+use crate::load::{self, Loaded};
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 use tfc_ir::diag::{Diag, SourceMap, Style, render};
 
@@ -121,6 +123,20 @@ fn print(diags: &[Diag], sources: &SourceMap, format: Style) {
     let text = render(diags, sources, format);
     // With standard error closed there is nobody to tell.
     let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
+/// Reads a graph as the command line asks.
+pub(crate) fn load(path: &Path, source: &args::Source) -> crate::error::Result<Loaded> {
+    let mut lets = vec![];
+    for text in &source.lets {
+        let Some((name, value)) = text.split_once('=') else {
+            let diag = Diag::error("E0914", format!("`--let {text}` gives no value"))
+                .help("write `--let NAME=VALUE`, such as `--let WIDTH=64`");
+            return Err(diag.into());
+        };
+        lets.push((name.trim().to_string(), value.trim().to_string()));
+    }
+    load::load_path_with(path, &lets)
 }
 
 pub(crate) fn options(args: &args::Codegen) -> Options {

@@ -1,15 +1,15 @@
 //! `tfc opt`: the graph after each pass.
 
 use super::{Done, args};
+use crate::driver;
 use crate::error::{Error, Result};
-use crate::{driver, load};
 use std::fmt::Write;
 use tfc_ir::diag::Diag;
 use tfc_passes::pipeline::{self, PASSES, Pass};
 
 pub fn run(args: &args::Opt) -> Result<Done> {
     let Some(path) = args.graph.as_deref().filter(|_| !args.list) else { return Ok(list().into()) };
-    let loaded = load::load_path(path)?;
+    let loaded = super::load(path, &args.codegen.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
     let passes: Vec<&Pass> = if args.passes.is_empty() {
         PASSES.iter().collect()

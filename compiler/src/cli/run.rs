@@ -1,14 +1,14 @@
 //! `tfc run`: compile in memory, then be the program.
 //!
 //! Everything after the graph file is the program's own command line, handled by
-//! the code that handles it in an executable. Only two things are taken out of
-//! it: `--fetch NAME`, and `--feed NAME=..` of a node that is no parameter. They
-//! cut the graph down to what the fetched nodes need from the fed ones.
+//! the code that handles it in an executable. Only three things are taken out of
+//! it: `--let NAME=..`, `--fetch NAME`, and `--feed NAME=..` of a node that is no
+//! parameter. The latter two cut the graph down to what the fetched nodes need
+//! from the fed ones.
 
 use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::error::{Error, Result};
-use crate::load;
 use crate::module;
 use std::io::IsTerminal;
 use tfc_abi::plan::Plan;
@@ -20,9 +20,12 @@ use tfc_runtime::cli::Console;
 
 pub fn run(args: &args::Run) -> Result<Done> {
     let mut timings = Timings::default();
-    let loaded = timings.measure("front end", || load::load_path(&args.graph))?;
+    let mut source = args.codegen.source.clone();
+    let (lets, rest) = take("--let", &args.args)?;
+    source.lets.extend(lets);
+    let loaded = timings.measure("front end", || super::load(&args.graph, &source))?;
     super::warn(&loaded.warnings, &loaded.sources);
-    let (graph, rest) = restrict(&loaded.graph, &args.args)?;
+    let (graph, rest) = restrict(&loaded.graph, &rest)?;
     let options = super::options(&args.codegen);
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     if args.codegen.timings {
@@ -52,7 +55,9 @@ impl tfc_runtime::cli::Program for InMemory {
 
 /// The graph the command line asks for, and the rest of the command line.
 fn restrict(graph: &Graph, args: &[String]) -> Result<(Graph, Vec<String>)> {
-    let (fetches, rest) = take_fetches(args)?;
+    let (fetches, rest) = take("--fetch", args)?;
+    let fetches: Vec<String> =
+        fetches.iter().flat_map(|f| f.split(',')).map(str::to_string).collect();
     let Some(name) = rest.first().filter(|a| !a.starts_with('-')) else {
         if let Some(fetch) = fetches.first() {
             let diag = Diag::error("E0903", format!("`--fetch {fetch}` needs an entry"))
@@ -78,24 +83,25 @@ fn restrict(graph: &Graph, args: &[String]) -> Result<(Graph, Vec<String>)> {
     Ok((graph, rest))
 }
 
-/// Takes `--fetch NAME` and `--fetch=NAME` out.
-fn take_fetches(args: &[String]) -> Result<(Vec<String>, Vec<String>)> {
-    let (mut fetches, mut rest) = (vec![], vec![]);
+/// Takes `OPTION VALUE` and `OPTION=VALUE` out: the values, and the rest.
+fn take(option: &str, args: &[String]) -> Result<(Vec<String>, Vec<String>)> {
+    let (mut values, mut rest) = (vec![], vec![]);
     let mut args = args.iter();
     while let Some(arg) = args.next() {
-        if arg == "--fetch" {
+        if arg == option {
             match args.next() {
-                Some(name) => fetches.push(name.clone()),
-                None => return Err(Diag::error("E0913", "`--fetch` needs a name").into()),
+                Some(value) => values.push(value.clone()),
+                None => {
+                    return Err(Diag::error("E0913", format!("`{option}` needs a value")).into());
+                }
             }
-        } else if let Some(name) = arg.strip_prefix("--fetch=") {
-            fetches.push(name.to_string());
+        } else if let Some(value) = arg.strip_prefix(option).and_then(|v| v.strip_prefix('=')) {
+            values.push(value.to_string());
         } else {
             rest.push(arg.clone());
         }
     }
-    let fetches = fetches.iter().flat_map(|f| f.split(',')).map(str::to_string).collect();
-    Ok((fetches, rest))
+    Ok((values, rest))
 }
 
 /// Names of the feeds on a program's command line.
@@ -125,10 +131,10 @@ mod tests {
     #[test]
     fn fetches_are_taken_out_and_feeds_seen() {
         let args = words("predict --feed x=a.npy --fetch h --feed=z=[1,2] --fetch=p,q --json");
-        let (fetches, rest) = take_fetches(&args).unwrap();
-        assert_eq!(fetches, ["h", "p", "q"]);
+        let (fetches, rest) = take("--fetch", &args).unwrap();
+        assert_eq!(fetches, ["h", "p,q"]);
         assert_eq!(rest, words("predict --feed x=a.npy --feed=z=[1,2] --json"));
         assert_eq!(fed(&rest), ["x", "z"]);
-        assert!(take_fetches(&words("predict --fetch")).is_err());
+        assert!(take("--fetch", &words("predict --fetch")).is_err());
     }
 }

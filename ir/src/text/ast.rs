@@ -148,7 +148,9 @@ pub enum StmtKind {
     Yield(Vec<Expr>),
     Minimize {
         loss: Expr,
-        over: Vec<Name>,
+        /// Variables, and functions that declare some; without a list, all that
+        /// the loss depends on.
+        over: Option<Vec<Name>>,
         with: Expr,
     },
     Var(VarItem),

@@ -57,8 +57,22 @@ impl Loader for NoFiles {
 /// Parses and resolves a file of the map. The graph is there unless a
 /// diagnostic is an error.
 pub fn load(sources: &mut SourceMap, file: u32, loader: &dyn Loader) -> (Option<Graph>, Vec<Diag>) {
+    load_with(sources, file, loader, &[])
+}
+
+/// [`load`], with other values for some of the file's `let`s: names and the text
+/// of expressions.
+pub fn load_with(
+    sources: &mut SourceMap,
+    file: u32,
+    loader: &dyn Loader,
+    lets: &[(String, String)],
+) -> (Option<Graph>, Vec<Diag>) {
     let mut diags = vec![];
-    let tree = tree(sources, file, &mut diags);
+    let mut tree = tree(sources, file, &mut diags);
+    for (name, value) in lets {
+        replace_let(sources, &mut tree, name, value, &mut diags);
+    }
     let syntax = diags.len();
     let graph = resolve::resolve(sources, file, tree, loader, &mut diags);
     // A name whose definition could not be parsed would be reported as unknown:
@@ -91,6 +105,50 @@ pub fn tree(sources: &SourceMap, file: u32, diags: &mut Vec<Diag>) -> ast::File 
     }
     let lexed = lexer::lex(&source.text, file, diags);
     parse::parse(&source.text, file, &lexed, diags)
+}
+
+/// Puts another expression in the place of a top-level `let`'s.
+fn replace_let(
+    sources: &mut SourceMap,
+    file: &mut ast::File,
+    name: &str,
+    value: &str,
+    diags: &mut Vec<Diag>,
+) {
+    let mut lets: Vec<&mut ast::LetItem> = file
+        .items
+        .iter_mut()
+        .filter_map(|item| match item {
+            ast::Item::Let(item) => Some(item),
+            _ => None,
+        })
+        .collect();
+    let names: Vec<String> = lets.iter().map(|l| l.name.text.to_string()).collect();
+    let Some(item) = lets.iter_mut().find(|l| &*l.name.text == name) else {
+        let diag = Diag::error("E0490", format!("the graph has no `let {name}` to replace"));
+        diags.push(match names::nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => diag.help(format!("did you mean `{near}`?")),
+            None if names.is_empty() => {
+                diag.help(format!("give the number a name at the top: `let {name} = 64`"))
+            }
+            None => diag.help(format!("its `let`s are {}", names.join(", "))),
+        });
+        return;
+    };
+    // On a line of its own, the value is where the reader expects it in messages.
+    let text = format!("let {name} = {value}");
+    let length = text.len();
+    let given = sources.add(format!("<let {name}>"), text);
+    let before = diags.len();
+    let tree = tree(sources, given, diags);
+    match tree.items.as_slice() {
+        [ast::Item::Let(new)] => item.value = new.value.clone(),
+        _ if diags.len() > before => {}
+        _ => diags.push(
+            Diag::error("E0491", format!("the value given for `{name}` is not one expression"))
+                .at(Span::new(given, 0, length), "expected a number, a list or a truth value"),
+        ),
+    }
 }
 
 /// By place, so that the order does not tell how the compiler works.

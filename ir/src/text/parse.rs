@@ -821,22 +821,29 @@ impl Parser<'_> {
     fn minimize(&mut self) -> Res<StmtKind> {
         self.bump();
         let loss = self.expr()?;
-        if !self.eat_word("over") {
-            return Err(self.expected("`over [variables]`", "in `minimize`"));
+        let over = if self.eat_word("over") { Some(self.minimize_over()?) } else { None };
+        if !self.eat_word("with") {
+            let what = if over.is_some() {
+                "`with OPTIMIZER`"
+            } else {
+                "`over [variables]` or `with OPTIMIZER`"
+            };
+            return Err(self.expected(what, "in `minimize`"));
         }
+        let with = self.expr()?;
+        Ok(StmtKind::Minimize { loss, over, with })
+    }
+
+    fn minimize_over(&mut self) -> Res<Vec<Name>> {
         let open = self.expect(Tok::LBracket, "after `over`")?;
         let mut over = vec![];
         while self.tok() != Tok::RBracket {
-            over.push(self.dotted_name("a variable", "after `over`")?);
+            over.push(self.dotted_name("a variable or a function", "after `over`")?);
             if !self.eat(Tok::Comma) {
                 break;
             }
         }
         self.close(Tok::RBracket, open)?;
-        if !self.eat_word("with") {
-            return Err(self.expected("`with OPTIMIZER`", "in `minimize`"));
-        }
-        let with = self.expr()?;
-        Ok(StmtKind::Minimize { loss, over, with })
+        Ok(over)
     }
 }

@@ -101,8 +101,11 @@ impl Resolver<'_> {
         frame.site = span;
         frame.callee = (&*callee.text).into();
         self.frames.push(frame);
+        // The blocks around the call are not around the function's body.
+        let yields = std::mem::take(&mut self.yields);
         let val =
             self.nested(span, |r| r.run_call(&func, slots, want, span)).unwrap_or(Val::Poison);
+        self.yields = yields;
         self.frames.pop();
         val
     }

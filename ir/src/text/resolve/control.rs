@@ -8,6 +8,7 @@ use crate::diag::{Diag, Span};
 use crate::text::ast::{Block, Call, IfExpr, Name, WhileExpr};
 use crate::{Attrs, DType, Op, RegionId, TensorType, ValueId, VarId};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 /// A region as it was built.
 struct Built {
@@ -19,6 +20,9 @@ impl Resolver<'_> {
     pub(super) fn if_expr(&mut self, e: &IfExpr, span: Span) -> Val {
         let Some(op) = self.ops.get("if").copied() else { return Val::Poison };
         let cond = self.expr(&e.cond, None);
+        if let Val::Bool(known) = cond {
+            return self.known_if(e, known, span);
+        }
         let cond = self.tensor(&cond, e.cond.span, Some(DType::Bool));
         let before = self.diags.len();
         let none = BTreeSet::new();
@@ -79,6 +83,36 @@ impl Resolver<'_> {
         let mut spec = NodeSpec::new(op, &[cond], Attrs::none(), span);
         spec.regions = vec![then.region, other.region];
         self.finish(spec, &[e.cond.span], &[], span)
+    }
+
+    /// An `if` decided while the graph is built: the branch that is taken stands
+    /// in its place, and the other is not looked at.
+    fn known_if(&mut self, e: &IfExpr, cond: bool, span: Span) -> Val {
+        let branch = match (cond, &e.els) {
+            (true, _) => &e.then,
+            (false, Some(els)) => els,
+            (false, None) => return Val::Tuple(Rc::new(vec![])),
+        };
+        let before = self.diags.len();
+        self.frame().scopes.push(Default::default());
+        self.yields.push(None);
+        self.stmts(&branch.stmts);
+        let yields = self.yields.pop().flatten().unwrap_or_default();
+        self.frame().scopes.pop();
+        if self.diags.len() != before {
+            return Val::Poison;
+        }
+        match <[Spanned; 1]>::try_from(yields) {
+            Ok([only]) => match only.val {
+                // A later write must not change what was yielded.
+                Val::Var(var) => match self.read(var, span) {
+                    Some(value) => Val::Tensor(value),
+                    None => Val::Poison,
+                },
+                val => val,
+            },
+            Err(several) => Val::Tuple(Rc::new(several)),
+        }
     }
 
     /// Builds a region; its results are what its block yields, numbers taking

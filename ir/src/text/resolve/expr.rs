@@ -17,6 +17,7 @@ const BUILTINS: &[&str] = &[
     "flatten",
     "full",
     "grad",
+    "name_seed",
     "ones",
     "split",
     "squeeze",
@@ -109,6 +110,7 @@ impl Resolver<'_> {
             "inf" => return Val::Float(f64::INFINITY),
             "nan" => return Val::Float(f64::NAN),
             "pi" => return Val::Float(std::f64::consts::PI),
+            "name_seed" => return self.name_seed(span),
             "zeros" | "ones" => {
                 let Some(want) = want.cloned() else {
                     return self.error(
@@ -131,6 +133,19 @@ impl Resolver<'_> {
             return self.call(&call, span, want);
         }
         self.unknown_value(name, span)
+    }
+
+    /// A number made of the name of the variable whose first value is computed, so
+    /// that variables of one shape do not start alike.
+    fn name_seed(&mut self, span: Span) -> Val {
+        match self.seed {
+            Some(seed) => Val::Int(i128::from(seed)),
+            None => self.error(
+                Diag::error("E0493", "`name_seed` stands in the first values of variables")
+                    .at(span, "no variable is being initialised here")
+                    .help("elsewhere, give a seed: `init.normal(seed: 1)`"),
+            ),
+        }
     }
 
     /// A top-level `let`: evaluated where it is used.

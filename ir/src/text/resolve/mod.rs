@@ -11,13 +11,14 @@
 //! - `ops`, `attrs`: calls of ops: literals, broadcasting, attributes;
 //! - `call`: calls of functions; `types`: type patterns and what they bind;
 //! - `state`: variables, reads, initialisers; `writes`: who writes what;
-//! - `sugar`: `zeros`, `split`, indexing, `minimize`, `grad`.
+//! - `sugar`: `zeros`, `split`, indexing, `grad`; `minimize`: training.
 
 mod attrs;
 mod call;
 mod control;
 mod expr;
 mod literal;
+mod minimize;
 mod ops;
 pub(crate) mod scope;
 mod state;
@@ -67,6 +68,7 @@ pub fn resolve(
         poisoned_vars: BTreeMap::new(),
         yields: vec![],
         assigned: BTreeSet::new(),
+        seed: None,
         depth: 0,
         nodes: 0,
         too_large: false,
@@ -113,6 +115,8 @@ pub(crate) struct Resolver<'a> {
     pub yields: Vec<Option<Vec<scope::Spanned>>>,
     /// Variables the initialiser has assigned so far.
     pub assigned: BTreeSet<VarId>,
+    /// What `name_seed` stands for: the variable being initialised has one.
+    pub seed: Option<u32>,
     pub depth: usize,
     nodes: usize,
     too_large: bool,

@@ -127,8 +127,11 @@ impl Resolver<'_> {
     fn initialise(&mut self, id: VarId, item: &VarItem) {
         let Some(init) = &item.init else { return };
         let ty = self.graph.vars[id].ty.clone();
-        // Assigned even if its value is in error: no second finding.
+        let name = self.graph.vars[id].name.clone();
+        let outer = self.seed.replace(name_seed(&name));
         let val = self.expr(init, Some(&ty));
+        self.seed = outer;
+        // Assigned even if its value is in error: no second finding.
         let fits = self.fitted(&val, init.span, &ty);
         self.assigned.insert(id);
         let Some(value) = fits else { return };
@@ -459,4 +462,10 @@ impl Resolver<'_> {
             .with("dtype", crate::Attr::DType(dtype));
         self.emit(op, &[], attrs, span)
     }
+}
+
+/// A number of 31 bits that differs from name to name (FNV-1a).
+fn name_seed(name: &str) -> u32 {
+    let step = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    name.bytes().fold(0x811c_9dc5, step) >> 1
 }

@@ -1,16 +1,14 @@
 //! Statements.
 
 use super::Resolver;
-use super::call::ArgVal;
 use super::ops::count;
 use super::scope::{Bound, Spanned, Val};
 use super::types::Failure;
 use crate::diag::{Diag, Span};
 use crate::graph::Def;
-use crate::text::ast::{Binary, Call, Expr, ExprKind, Name, Stmt, StmtKind, Target, TypeExpr};
+use crate::text::ast::{Binary, Expr, ExprKind, Name, Stmt, StmtKind, Target, TypeExpr};
 use crate::text::device;
-use crate::{Attrs, DType, NodeId, TensorType, ValueId};
-use std::collections::BTreeMap;
+use crate::{DType, NodeId, TensorType, ValueId};
 use std::sync::Arc;
 
 impl Resolver<'_> {
@@ -93,7 +91,9 @@ impl Resolver<'_> {
                 }
                 Val::Poison
             }
-            StmtKind::Minimize { loss, over, with } => self.minimize(loss, over, with, stmt.span),
+            StmtKind::Minimize { loss, over, with } => {
+                self.minimize(loss, over.as_deref(), with, stmt.span)
+            }
             StmtKind::Var(item) => {
                 self.local_var(item);
                 Val::Poison
@@ -399,105 +399,6 @@ impl Resolver<'_> {
                 );
             }
         }
-    }
-
-    // Training.
-
-    fn minimize(&mut self, loss: &Expr, over: &[Name], with: &Expr, span: Span) -> Val {
-        let loss_val = self.expr(loss, None);
-        let mut vars = vec![];
-        let mut seen = BTreeMap::new();
-        let mut ok = !loss_val.is_poison();
-        for name in over {
-            let Some(var) = self.variable_name(&name.text, name.span) else {
-                ok = false;
-                continue;
-            };
-            if let Some(first) = seen.insert(var, name.span) {
-                self.error(
-                    Diag::error("E0409", format!("`{}` is trained twice", name.text))
-                        .at(name.span, "named again")
-                        .also(first, "named here"),
-                );
-                ok = false;
-            }
-            if !self.graph.vars[var].ty.dtype.is_float() {
-                let diag = Diag::error(
-                    "E0410",
-                    format!("`{}` is {} and cannot be trained", name.text, self.graph.vars[var].ty),
-                )
-                .at(name.span, "gradients need floats")
-                .also(self.graph.vars[var].span, "declared here");
-                self.error(diag);
-                ok = false;
-            }
-            vars.push((var, name));
-        }
-        if over.is_empty() {
-            self.error(
-                Diag::error("E0411", "`minimize` needs variables to change")
-                    .at(span, "the list is empty"),
-            );
-            ok = false;
-        }
-        let call = match &with.kind {
-            ExprKind::Call(call) => (**call).clone(),
-            ExprKind::Name(name) => Call {
-                callee: Name { text: name.clone(), span: with.span },
-                args: vec![],
-                regions: vec![],
-            },
-            _ => {
-                return self.error(
-                    Diag::error("E0414", "expected an optimizer after `with`")
-                        .at(with.span, "such as `optim.sgd(lr: 0.1)`"),
-                );
-            }
-        };
-        let Some((module, index)) = self.function(&call.callee.text) else {
-            // The usual words about unknown functions.
-            self.expr(with, None);
-            return Val::Poison;
-        };
-        let func = self.modules[module].funcs[index].clone();
-        if func.params.len() < 2 || !func.params[0].var {
-            return self.error(
-                Diag::error("E0414", format!("`{}` is not an optimizer", call.callee.text))
-                    .at(call.callee.span, "expected a function of a variable and its gradient")
-                    .also(func.name.span, "declared here")
-                    .help("an optimizer is `func name(var p, grad: _[..], ...) { p -= ... }`"),
-            );
-        }
-        let extra = self.args(&call);
-        let Some(loss_value) = (if ok { self.tensor(&loss_val, loss.span, None) } else { None })
-        else {
-            return Val::Poison;
-        };
-        let mut operands = vec![loss_value];
-        let mut spans = vec![loss.span];
-        for (var, name) in &vars {
-            match self.read(*var, name.span) {
-                Some(v) => operands.push(v),
-                None => return Val::Poison,
-            }
-            spans.push(name.span);
-        }
-        let Some(op) = self.ops.get("grad").copied() else { return Val::Poison };
-        let spec = crate::build::NodeSpec::new(op, &operands, Attrs::none(), span);
-        let grads = match self.finish(spec, &spans, &[], loss.span) {
-            Val::Tuple(items) => items.to_vec(),
-            Val::Poison => return Val::Poison,
-            val => vec![Spanned { val, span }],
-        };
-        for ((var, name), grad) in vars.iter().zip(grads) {
-            let mut args = vec![
-                ArgVal { name: None, val: Val::Var(*var), span: name.span },
-                ArgVal { name: None, val: grad.val, span: name.span },
-            ];
-            args.extend(extra.iter().cloned());
-            self.call_with(module, index, &call.callee, args, with.span, None);
-        }
-        Val::Poison
     }
 }
 

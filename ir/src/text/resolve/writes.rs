@@ -92,8 +92,14 @@ impl Resolver<'_> {
                 }
             }
             StmtKind::Minimize { loss, over, with } => {
-                for name in over {
-                    self.wrote_name(&name.text, names, out);
+                match over {
+                    Some(over) => {
+                        for name in over {
+                            self.wrote_name(&name.text, names, out);
+                        }
+                    }
+                    // Any of them: too many is safe.
+                    None => out.vars.extend(self.graph.vars.keys()),
                 }
                 self.scan_expr(loss, module, names, out);
                 self.scan_expr(with, module, names, out);

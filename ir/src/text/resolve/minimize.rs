@@ -1,0 +1,233 @@
+//! `minimize`: which variables are trained, and the optimizer's calls.
+
+use super::Resolver;
+use super::call::ArgVal;
+use super::scope::{Spanned, Val};
+use crate::build::NodeSpec;
+use crate::diag::{Diag, Span};
+use crate::graph::Def;
+use crate::text::ast::{Call, Expr, ExprKind, Name};
+use crate::{Attrs, Op, RegionId, ValueId, VarId};
+use std::collections::{BTreeMap, BTreeSet};
+
+impl Resolver<'_> {
+    pub(super) fn minimize(
+        &mut self,
+        loss: &Expr,
+        over: Option<&[Name]>,
+        with: &Expr,
+        span: Span,
+    ) -> Val {
+        let loss_val = self.expr(loss, None);
+        let loss_value = match &loss_val {
+            Val::Poison => None,
+            val => self.tensor(val, loss.span, None),
+        };
+        let vars = match over {
+            Some(names) => self.named_vars(names, loss_value, span),
+            None => self.all_vars(loss_value, loss.span),
+        };
+        let call = match &with.kind {
+            ExprKind::Call(call) => (**call).clone(),
+            ExprKind::Name(name) => Call {
+                callee: Name { text: name.clone(), span: with.span },
+                args: vec![],
+                regions: vec![],
+            },
+            _ => {
+                return self.error(
+                    Diag::error("E0414", "expected an optimizer after `with`")
+                        .at(with.span, "such as `optim.sgd(lr: 0.1)`"),
+                );
+            }
+        };
+        let Some((module, index)) = self.function(&call.callee.text) else {
+            // The usual words about unknown functions.
+            self.expr(with, None);
+            return Val::Poison;
+        };
+        let func = self.modules[module].funcs[index].clone();
+        if func.params.len() < 2 || !func.params[0].var {
+            return self.error(
+                Diag::error("E0414", format!("`{}` is not an optimizer", call.callee.text))
+                    .at(call.callee.span, "expected a function of a variable and its gradient")
+                    .also(func.name.span, "declared here")
+                    .help("an optimizer is `func name(var p, grad: _[..], ...) { p -= ... }`"),
+            );
+        }
+        let extra = self.args(&call);
+        let (Some(loss_value), Some(vars)) = (loss_value, vars) else { return Val::Poison };
+        let mut operands = vec![loss_value];
+        let mut spans = vec![loss.span];
+        for (var, at) in &vars {
+            match self.read(*var, *at) {
+                Some(v) => operands.push(v),
+                None => return Val::Poison,
+            }
+            spans.push(*at);
+        }
+        let Some(op) = self.ops.get("grad").copied() else { return Val::Poison };
+        let spec = NodeSpec::new(op, &operands, Attrs::none(), span);
+        let grads = match self.finish(spec, &spans, &[], loss.span) {
+            Val::Tuple(items) => items.to_vec(),
+            Val::Poison => return Val::Poison,
+            val => vec![Spanned { val, span }],
+        };
+        for ((var, at), grad) in vars.iter().zip(grads) {
+            let mut args = vec![
+                ArgVal { name: None, val: Val::Var(*var), span: *at },
+                ArgVal { name: None, val: grad.val, span: *at },
+            ];
+            args.extend(extra.iter().cloned());
+            self.call_with(module, index, &call.callee, args, with.span, None);
+        }
+        Val::Poison
+    }
+
+    /// The variables a list names, each with its place in the list.
+    fn named_vars(
+        &mut self,
+        over: &[Name],
+        loss: Option<ValueId>,
+        span: Span,
+    ) -> Option<Vec<(VarId, Span)>> {
+        let mut vars = vec![];
+        let mut seen = BTreeMap::new();
+        let mut ok = true;
+        for name in over {
+            for var in self.vars_of(name, loss)? {
+                let (label, ty) = (&self.graph.vars[var].name, &self.graph.vars[var].ty);
+                if let Some(first) = seen.insert(var, name.span) {
+                    let diag = Diag::error("E0409", format!("`{label}` is trained twice"))
+                        .at(name.span, "named again")
+                        .also(first, "named here");
+                    self.error(diag);
+                    ok = false;
+                } else if !ty.dtype.is_float() {
+                    let diag =
+                        Diag::error("E0410", format!("`{label}` is {ty} and cannot be trained"))
+                            .at(name.span, "gradients need floats")
+                            .also(self.graph.vars[var].span, "declared here");
+                    self.error(diag);
+                    ok = false;
+                }
+                vars.push((var, name.span));
+            }
+        }
+        if over.is_empty() {
+            self.error(
+                Diag::error("E0411", "`minimize` needs variables to change")
+                    .at(span, "the list is empty")
+                    .help("without `over`, all variables the loss depends on are trained"),
+            );
+            ok = false;
+        }
+        ok.then_some(vars)
+    }
+
+    /// A variable by its name, or those of a function called here that the loss
+    /// depends on.
+    fn vars_of(&mut self, name: &Name, loss: Option<ValueId>) -> Option<Vec<VarId>> {
+        if self.graph.vars.values().any(|v| v.user && v.name == *name.text)
+            || self.frame().get(&name.text).is_some()
+        {
+            return self.variable_name(&name.text, name.span).map(|var| vec![var]);
+        }
+        let path = self.frame().path.clone();
+        // Libraries are no part of paths: `nn.dense` makes `dense.w`.
+        let calls = match (self.function(&name.text), name.text.split_once('.')) {
+            (Some(_), Some((_, func))) => func,
+            _ => &*name.text,
+        };
+        let called: BTreeSet<VarId> = self
+            .var_names
+            .iter()
+            .filter(|(full, _)| full.strip_prefix(&*path).is_some_and(|f| is_within(f, calls)))
+            .map(|(_, var)| *var)
+            .collect();
+        if called.is_empty() {
+            if self.function(&name.text).is_none() {
+                return self.variable_name(&name.text, name.span).map(|var| vec![var]);
+            }
+            self.error(
+                Diag::error("E0492", format!("`{}` has no variables here", name.text))
+                    .at(name.span, "not called before this line, or it declares none")
+                    .help("call the function first; its variables are made by the call"),
+            );
+            return None;
+        }
+        let used = self.trainable(loss?);
+        let vars: Vec<VarId> = called.into_iter().filter(|var| used.contains(var)).collect();
+        if vars.is_empty() {
+            self.error(
+                Diag::error("E0492", format!("the loss depends on no variable of `{}`", name.text))
+                    .at(name.span, "nothing here to train")
+                    .help("gradients do not pass `stop_gradient` and integers"),
+            );
+            return None;
+        }
+        Some(vars)
+    }
+
+    /// Every variable the loss depends on, in the order of their declaration.
+    fn all_vars(&mut self, loss: Option<ValueId>, at: Span) -> Option<Vec<(VarId, Span)>> {
+        let used = self.trainable(loss?);
+        if used.is_empty() {
+            self.error(
+                Diag::error("E0411", "`minimize` needs variables to change")
+                    .at(at, "this depends on none")
+                    .help("gradients do not pass `stop_gradient` and integers"),
+            );
+            return None;
+        }
+        Some(used.into_iter().map(|var| (var, at)).collect())
+    }
+
+    /// Variables whose present value a gradient reaches from `loss`. Those written
+    /// since they were read (running averages) are not among them.
+    fn trainable(&self, loss: ValueId) -> BTreeSet<VarId> {
+        let func = &self.build.func;
+        let mut out = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut work = vec![loss];
+        while let Some(value) = work.pop() {
+            if !func.ty(value).dtype.is_float() || !seen.insert(value) {
+                continue;
+            }
+            let Def::Node(id, _) = func.values[value].def else { continue };
+            let node = &func.nodes[id];
+            match (node.op, node.var) {
+                (Op::StopGradient, _) => continue,
+                (Op::Read, Some(var)) if self.build.version(var).read == Some(value) => {
+                    out.insert(var);
+                }
+                _ => {}
+            }
+            work.extend(&node.operands);
+            let mut regions: Vec<RegionId> = node.regions.clone();
+            while let Some(region) = regions.pop() {
+                for inner in &func.regions[region].nodes {
+                    work.extend(&func.nodes[*inner].operands);
+                    regions.extend(&func.nodes[*inner].regions);
+                }
+                work.extend(&func.regions[region].results);
+            }
+        }
+        out
+    }
+}
+
+/// Whether a variable's path starts with these calls: `dense.w` and `dense_2.w`
+/// belong to `dense`.
+fn is_within(path: &str, calls: &str) -> bool {
+    let mut parts = path.split('.');
+    calls.split('.').all(|call| parts.next().is_some_and(|part| is_call_of(part, call)))
+}
+
+fn is_call_of(part: &str, func: &str) -> bool {
+    match part.strip_prefix(func) {
+        Some("") => true,
+        Some(rest) => rest.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok()),
+        None => false,
+    }
+}
