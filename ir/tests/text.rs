@@ -2,7 +2,7 @@
 
 use tfc_ir::diag::SourceMap;
 use tfc_ir::op::Stage;
-use tfc_ir::text::{NoFiles, load, load_str, print, same};
+use tfc_ir::text::{NoFiles, load, load_str, load_with, print, same};
 use tfc_ir::{Graph, verify};
 
 /// Loads, verifies, prints, loads what was printed, compares.
@@ -135,5 +135,79 @@ fn names_hide_and_are_kept_apart() {
     );
     for part in ["  y: f32[3] = add(", "  y_2: f32[3] = mul(y", "  _sub: f32[3] = sub(y_2"] {
         assert!(printed.contains(part), "{part} in\n{printed}");
+    }
+}
+
+const TWO_NETS: &str = "use init\nuse optim\ndim B\n\
+    func layer(x: f32[N, I], units) {\n\
+    var w: f32[I, units] = init.glorot()\n var steps: i64[] = zeros\n var drift: f32[] = zeros\n\
+    steps += 1\n drift += 0.5\n return x @ w\n}\n\
+    func maker(x) {\n return layer(layer(x, 3), 3)\n}\n\
+    func judge(x) {\n return layer(x, 1)\n}\n\
+    entry f(x: f32[B, 3]) -> (loss: f32[]) {\n loss = mean(judge(maker(x)))\n MINIMIZE\n return loss\n}\n";
+
+/// The variables that `sgd` changes.
+fn trained(minimize: &str) -> Vec<String> {
+    let printed = check(&TWO_NETS.replace("MINIMIZE", minimize));
+    let lines = printed.lines().filter_map(|l| l.trim().strip_prefix("assign_sub("));
+    lines.filter_map(|l| l.split(',').next()).map(str::to_string).collect()
+}
+
+#[test]
+fn minimize_finds_the_variables_the_loss_depends_on() {
+    let all = trained("minimize loss with optim.sgd()");
+    assert_eq!(all, ["maker.layer.w", "maker.layer_2.w", "judge.layer.w"]);
+    assert_eq!(trained("minimize loss over [judge] with optim.sgd()"), ["judge.layer.w"]);
+    assert_eq!(trained("minimize loss over [maker] with optim.sgd()"), all[..2]);
+    assert_eq!(trained("minimize loss over [maker.layer_2] with optim.sgd()"), all[1..2]);
+    let stopped = "minimize mean(judge(stop_gradient(maker(x)))) with optim.sgd()";
+    assert_eq!(trained(stopped), ["judge_2.layer.w"]);
+}
+
+#[test]
+fn variables_without_a_seed_start_differently() {
+    let printed = check(&TWO_NETS.replace("MINIMIZE", ""));
+    let seeds: Vec<&str> = printed.lines().filter(|l| l.contains("value: i64[](")).collect();
+    let mut values: Vec<&str> = seeds.iter().filter_map(|l| l.split("i64[](").nth(1)).collect();
+    values.sort();
+    values.dedup();
+    assert!(values.len() > 3, "{seeds:?}");
+}
+
+#[test]
+fn conditions_known_while_building_choose_a_branch() {
+    let printed = check(
+        "func layer(x: f32[N], wide) {\n  y = if wide {\n    yield concat(x, x, axis: 0)\n  } else {\n    yield double(x)\n  }\n  return y\n}\n\
+         func double(x) {\n  return x * 2\n}\n\
+         entry f(x: f32[3]) -> (a: f32[6], b: f32[3]) {\n  return layer(x, true), layer(x, 3 == 4)\n}\n",
+    );
+    assert!(!printed.contains("if("), "{printed}");
+    assert!(printed.contains("concat(x, x"), "{printed}");
+}
+
+#[test]
+fn lets_can_be_given_from_outside() {
+    let text = "let WIDTH = 4\nlet SHAPE = [WIDTH, 2]\nentry f() -> (y: f32[WIDTH]) {\n  return zeros(shape: [WIDTH])\n}\n";
+    let load = |lets: &[(&str, &str)]| {
+        let mut sources = SourceMap::default();
+        let file = sources.add("f.graph", text);
+        let lets: Vec<_> = lets.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
+        load_with(&mut sources, file, &NoFiles, &lets)
+    };
+    let (graph, diags) = load(&[("WIDTH", "2 * 3")]);
+    assert!(diags.is_empty(), "{diags:?}");
+    let graph = graph.expect("a graph");
+    assert_eq!(graph.entries[0].ty(graph.entries[0].results()[0]).to_string(), "f32[6]");
+    for (lets, code, help) in [
+        ([("WIDHT", "3")], "E0491", "WIDTH"),
+        ([("WIDTH", "3\ndim B")], "E0492", ""),
+        ([("WIDTH", "3 +")], "E0104", ""),
+        ([("WIDTH", "OTHER")], "E0123", ""),
+    ] {
+        let (graph, diags) = load(&lets);
+        assert!(graph.is_none());
+        assert_eq!(diags[0].code, code, "{diags:?}");
+        let helps: Vec<&str> = diags[0].help.iter().map(|h| h.text.as_str()).collect();
+        assert!(helps.concat().contains(help), "{helps:?}");
     }
 }

@@ -263,7 +263,8 @@ impl GraphBuilder {
     }
 
     /// One training step: `minimize loss over [..] with optimizer`, where the
-    /// optimizer is a library function such as `optim.adam` and its settings.
+    /// optimizer is a library function such as `optim.adam` and its settings. An
+    /// empty list stands for every variable the loss depends on.
     #[track_caller]
     pub fn minimize(
         &self,
@@ -274,11 +275,14 @@ impl GraphBuilder {
     ) -> Update {
         let site = Location::caller();
         let mut text = vec![Piece::Text("minimize ".into()), Piece::Item(loss.item)];
-        text.push(Piece::Text(" over [".into()));
-        self.list(&mut text, over);
+        if !over.is_empty() {
+            text.push(Piece::Text(" over [".into()));
+            self.list(&mut text, over);
+            text.push(Piece::Text("]".into()));
+        }
         let settings: Vec<String> =
             settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        text.push(Piece::Text(format!("] with {optimizer}({})", settings.join(", "))));
+        text.push(Piece::Text(format!(" with {optimizer}({})", settings.join(", "))));
         if let Some(bad) = over.iter().find(|n| !n.is_var() && n.ty().is_some()) {
             let diag = Diag::error("E0402", "only variables can be trained")
                 .note(format!("`{}` is not a variable", bad.name()))

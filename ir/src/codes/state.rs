@@ -155,19 +155,19 @@ pub const CODES: &[Code] = &[
         "The graph is right, but something in it is beyond what this version compiles. The message says what.",
     ),
     late(
-        "E0490",
+        "E0491",
         "a value for a `let` the graph does not have",
         "`--let NAME=VALUE` gives another value to a top-level `let` of the graph file. Lets of the \
          libraries it uses keep theirs.",
     ),
     late(
-        "E0491",
+        "E0492",
         "a value for a `let` that is not one expression",
         "What stands after the `=` of `--let NAME=VALUE` is one expression of the language: a number, \
          a list such as `[1, 2]`, `true`, or arithmetic with them.",
     ),
     graph(
-        "E0492",
+        "E0493",
         "a function without variables to train",
         "`over` may name a function: its variables are those its calls before this line made. It \
          was not called, declares none, or the loss does not depend on them.",
@@ -175,7 +175,7 @@ pub const CODES: &[Code] = &[
         "use optim\nfunc net(x: f32[3]) -> f32[3] {\n  var w: f32[3] = ones\n  return x * w\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
     ),
     graph(
-        "E0493",
+        "E0494",
         "a name's seed without a variable",
         "`name_seed` is a number made of the name of the variable that gets its first value. Where \
          there is none, write a seed.",

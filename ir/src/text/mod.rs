@@ -125,7 +125,7 @@ fn replace_let(
         .collect();
     let names: Vec<String> = lets.iter().map(|l| l.name.text.to_string()).collect();
     let Some(item) = lets.iter_mut().find(|l| &*l.name.text == name) else {
-        let diag = Diag::error("E0490", format!("the graph has no `let {name}` to replace"));
+        let diag = Diag::error("E0491", format!("the graph has no `let {name}` to replace"));
         diags.push(match names::nearest(name, names.iter().map(String::as_str)) {
             Some(near) => diag.help(format!("did you mean `{near}`?")),
             None if names.is_empty() => {
@@ -145,7 +145,7 @@ fn replace_let(
         [ast::Item::Let(new)] => item.value = new.value.clone(),
         _ if diags.len() > before => {}
         _ => diags.push(
-            Diag::error("E0491", format!("the value given for `{name}` is not one expression"))
+            Diag::error("E0492", format!("the value given for `{name}` is not one expression"))
                 .at(Span::new(given, 0, length), "expected a number, a list or a truth value"),
         ),
     }

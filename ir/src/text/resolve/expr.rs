@@ -141,7 +141,7 @@ impl Resolver<'_> {
         match self.seed {
             Some(seed) => Val::Int(i128::from(seed)),
             None => self.error(
-                Diag::error("E0493", "`name_seed` stands in the first values of variables")
+                Diag::error("E0494", "`name_seed` stands in the first values of variables")
                     .at(span, "no variable is being initialised here")
                     .help("elsewhere, give a seed: `init.normal(seed: 1)`"),
             ),

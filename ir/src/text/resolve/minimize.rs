@@ -150,7 +150,7 @@ impl Resolver<'_> {
                 return self.variable_name(&name.text, name.span).map(|var| vec![var]);
             }
             self.error(
-                Diag::error("E0492", format!("`{}` has no variables here", name.text))
+                Diag::error("E0493", format!("`{}` has no variables here", name.text))
                     .at(name.span, "not called before this line, or it declares none")
                     .help("call the function first; its variables are made by the call"),
             );
@@ -160,7 +160,7 @@ impl Resolver<'_> {
         let vars: Vec<VarId> = called.into_iter().filter(|var| used.contains(var)).collect();
         if vars.is_empty() {
             self.error(
-                Diag::error("E0492", format!("the loss depends on no variable of `{}`", name.text))
+                Diag::error("E0493", format!("the loss depends on no variable of `{}`", name.text))
                     .at(name.span, "nothing here to train")
                     .help("gradients do not pass `stop_gradient` and integers"),
             );
