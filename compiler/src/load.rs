@@ -128,7 +128,8 @@ impl Loader for Files {
         let full = self.dir.join(path);
         // Without a key, an archive must hold one array.
         let buf = tfc_runtime::io::tensor_file(&full, key, key.unwrap_or(""), None)
-            .map_err(|e| e.message().to_string())?;
+            // The path as the graph has it.
+            .map_err(|e| e.message().replace(&full.display().to_string(), path))?;
         Ok(crate::value::tensor_of(&buf))
     }
 

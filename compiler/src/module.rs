@@ -18,7 +18,10 @@ use tfc_runtime::{FeedView, Model};
 /// let graph = tfc::parse(
 ///     "graph counter\n\
 ///      var n: i32[] = 0\n\
-///      entry add(k: i32[]) -> (now: i32[]) { n += k  return n }",
+///      entry add(k: i32[]) -> (now: i32[]) {\n\
+///        n += k\n\
+///        return n\n\
+///      }",
 /// )?;
 /// let counter = tfc::compile(&graph)?;
 /// counter.call("add", (2i32,))?;

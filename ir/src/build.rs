@@ -55,7 +55,8 @@ pub fn infer(
                 "E0202",
                 format!("`{}` takes {} for `{}`", def.name, spec.kind.describe(), spec.name),
             )
-            .at(Place::Operand(i), format!("this is {ty}")));
+            .at(Place::Operand(i), format!("this is {ty}"))
+            .help(format!("convert it: `cast(.., to: {})`", spec.kind.example())));
         }
     }
     for spec in def.attrs {

@@ -91,6 +91,15 @@ impl Kind {
             Kind::Key => "i64",
         }
     }
+
+    /// An element type of this kind, to show how an operand is converted.
+    pub fn example(self) -> &'static str {
+        match self {
+            Kind::Any | Kind::Num | Kind::Float => "f32",
+            Kind::Int | Kind::Index => "i32",
+            Kind::Bool | Kind::Bits => "bool",
+        }
+    }
 }
 
 pub struct AttrSpec {

@@ -82,6 +82,11 @@ pub const CODES: &[Code] = &[
     late("E0520", "something given twice", "A feed or result is named once."),
     late("E0521", "no such result", "The entry has no result of this name or number."),
     late("E0522", "a batch that does not fit", "`--batch` slices feeds along the dim they share."),
+    late(
+        "E0523",
+        "an entry that cannot be run in batches",
+        "`--batch`, `--epochs`, `--steps` and `--shuffle` cut the feeds along the run-time dim that is their first size. The entry has no such dim or two different ones, or the feeds hold no examples.",
+    ),
     graph(
         "E0530",
         "a data file of another element type",

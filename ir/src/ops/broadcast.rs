@@ -33,7 +33,7 @@ pub const DEF: OpDef = OpDef {
         let axes = axes(cx, "axes", shape.len())?;
         if axes.len() != x.rank() || !axes.is_sorted() {
             return Err(InferError::new("E0209", "`axes` does not fit the operand of `broadcast`")
-                .at(Place::Attr("axes"), format!("expected {} increasing axes", x.rank()))
+                .at(Place::Attr("axes"), format!("expected one axis for each of the operand, {} in all, increasing", x.rank()))
                 .at(Place::Operand(0), format!("this is {x}")));
         }
         for (i, axis) in axes.iter().enumerate() {

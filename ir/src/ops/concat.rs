@@ -32,12 +32,20 @@ pub const DEF: OpDef = OpDef {
             let fits = ty.rank() == first.rank()
                 && (0..ty.rank()).all(|a| a == axis || ty.shape[a] == first.shape[a]);
             if !fits {
+                let differs = (0..ty.rank().min(first.rank()))
+                    .find(|a| *a != axis && ty.shape[*a] != first.shape[*a])
+                    .filter(|_| ty.rank() == first.rank());
+                let what = match differs {
+                    Some(a) => format!("sizes {} and {} of axis {a} differ", first.shape[a], ty.shape[a]),
+                    None => format!("ranks {} and {} differ", first.rank(), ty.rank()),
+                };
                 return Err(InferError::new(
                     "E0236",
-                    format!("`concat` along axis {axis} needs all other axes to agree"),
+                    format!("`concat` along axis {axis} cannot join these tensors: {what}"),
                 )
                 .at(Place::Operand(0), format!("this is {first}"))
-                .at(Place::Operand(i), format!("this is {ty}")));
+                .at(Place::Operand(i), format!("this is {ty}"))
+                .help(format!("all axes but axis {axis} must be equal")));
             }
             total = total + ty.shape[axis].clone();
         }

@@ -71,8 +71,8 @@ pub fn rows(
     }
     let expected = TensorType::new(updates.dtype, shape);
     Err(InferError::new("E0237", format!("`updates` of `{op}` must have one row for each index"))
-        .at(Place::Operand(first), format!("this is {ids}"))
-        .at(Place::Operand(first + 1), format!("this is {updates}, but {expected} is needed")))
+        .at(Place::Operand(first + 1), format!("this is {updates}, but {expected} is needed"))
+        .at(Place::Operand(first), format!("this is {ids}")))
 }
 
 /// `base` with rows combined in order: also what updates of variables mean.

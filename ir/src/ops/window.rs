@@ -260,17 +260,15 @@ pub fn check(cx: &InferCx<'_>, window: &Window, pool: bool) -> Result<(), InferE
         let place = if cx.attrs.get(name).is_some() { Place::Attr(name) } else { Place::Op };
         let wrong = values.into_iter().find(|v| !(least..=LIMIT).contains(v))?;
         Some(
-            InferError::new(
-                "E0241",
-                format!("`{name}` of `{}` cannot be {wrong}: it must be {least} or more", cx.op),
-            )
-            .at(place, format!("at most {LIMIT}")),
+            InferError::new("E0241", format!("`{name}` of `{}` cannot be {wrong}", cx.op))
+                .at(place, format!("expected whole numbers from {least} to {LIMIT}")),
         )
     };
     let size = if pool { "window" } else { "kernel" };
-    let found = bad("stride", 1, window.stride)
+    // The size first: the stride of a pooling op is its window unless told.
+    let found = bad(size, 1, window.size)
+        .or_else(|| bad("stride", 1, window.stride))
         .or_else(|| bad("dilation", 1, window.dilation))
-        .or_else(|| bad(size, 1, window.size))
         .or_else(|| bad("pad", 0, window.pad[0]))
         .or_else(|| bad("pad", 0, window.pad[1]));
     if let Some(err) = found {

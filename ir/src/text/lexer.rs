@@ -265,7 +265,7 @@ impl Lexer<'_> {
             self.diags.push(
                 Diag::error("E0103", format!("`{}` is not a number", &self.text[lo..self.at]))
                     .at(self.span(lo), "a number cannot run into a name")
-                    .fix("leave a space", Span::new(self.file, end, end), " "),
+                    .fix("to multiply, write `*`", Span::new(self.file, end, end), " * "),
             );
             return self.push(Tok::Error, lo);
         }

@@ -129,7 +129,7 @@ impl Resolver<'_> {
                     _ => {
                         self.error(
                             Diag::error("E0218", "the rows of this literal differ in shape")
-                                .at(span, format!("{} items here", items.len())),
+                                .at(span, super::ops::count(items.len(), "item")),
                         );
                         return None;
                     }

@@ -131,7 +131,7 @@ impl Resolver<'_> {
     fn given_twice(&mut self, name: &str, span: Span) -> Val {
         self.error(
             Diag::error("E0130", format!("`{name}` is given twice"))
-                .at(span, "also given by position"),
+                .at(span, "this is the second time, by position or by name"),
         )
     }
 
