@@ -505,7 +505,8 @@ fn nan_goes_through_maxima() {
 fn malformed_kernels_are_errors() {
     let good = total(DType::F32, Combine::Sum, ScalarOp::Add);
     assert_eq!(verify::verify(&good), Ok(()));
-    let bad: [(&str, fn(&mut Kernel)); 6] = [
+    type Breakage = fn(&mut Kernel);
+    let bad: [(&str, Breakage); 6] = [
         ("no dim", |k| k.dims.clear()),
         ("not marked as written", |k| k.bufs[1].written = false),
         ("no buffer", |k| k.bufs.truncate(1)),

@@ -24,12 +24,13 @@
 //! ```
 //!
 //! Code map
+//!
 //! - [`builder`]: graphs made in Rust; [`mod@load`]: graphs from text;
 //! - [`driver`]: passes and lowering, timed; [`module`]: compiled code in memory;
 //! - [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
-//! - [`error`]: failures;
+//! - [`mod@error`][]: failures;
 //! - [`cli`]: the `tfc` command.
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.

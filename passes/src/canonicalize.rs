@@ -8,7 +8,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::{Attr, Attrs, Func, Graph, Node, NodeId, Op, TensorType, ValueId};
 
 pub fn canonicalize(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
-    each_func(graph, |graph, func| run(graph, func))
+    each_func(graph, run)
 }
 
 fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {

@@ -14,7 +14,7 @@ use tfc_ir::op::Effect;
 use tfc_ir::{Attrs, Func, Graph, Node, Op, RegionId, ValueId, VarId};
 
 pub fn cse(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
-    each_func(graph, |graph, func| run(graph, func))
+    each_func(graph, run)
 }
 
 type Key = (Op, Vec<ValueId>, Attrs, Option<Arc<str>>, Option<(VarId, u32)>);

@@ -9,7 +9,7 @@ use tfc_ir::op::Effect;
 use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId};
 
 pub fn dce(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
-    each_func(graph, |graph, func| run(graph, func))
+    each_func(graph, run)
 }
 
 fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {

@@ -18,7 +18,7 @@ use tfc_ir::{Attr, Attrs, Func, Graph, Node, NodeId, Op, Tensor, TensorType, Val
 pub const MAX_BYTES: i64 = 64 * 1024;
 
 pub fn fold(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
-    each_func(graph, |graph, func| run(graph, func))
+    each_func(graph, run)
 }
 
 fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {

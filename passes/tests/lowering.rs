@@ -317,7 +317,7 @@ fn adam(b: &mut Body<'_>, list: &mut Vec<(VarId, ValueId, ValueId)>) {
     let slots: Vec<VarId> = (3..).map(VarId::new).take(2 * list.len()).collect();
     for (i, (var, w, g)) in list.drain(..).enumerate() {
         let (m, v) = (slots[2 * i], slots[2 * i + 1]);
-        let mut mix = |b: &mut Body<'_>, slot: VarId, x: ValueId, beta: f64| {
+        let mix = |b: &mut Body<'_>, slot: VarId, x: ValueId, beta: f64| {
             let old = b.read(slot);
             let (keep, take) = (b.splat(beta, x), b.splat(1.0 - beta, x));
             let (old, x) = (b.map(Op::Mul, &[old, keep]), b.map(Op::Mul, &[x, take]));

@@ -227,7 +227,7 @@ pub enum IndexItem {
     Range {
         lo: Option<Expr>,
         hi: Option<Expr>,
-        step: Option<Expr>,
+        step: Option<Box<Expr>>,
         span: Span,
     },
     /// `..`: all axes not named.

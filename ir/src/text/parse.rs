@@ -775,10 +775,11 @@ impl Parser<'_> {
             }
         }
         // `return (a, b)` is `return a, b`.
-        if values.len() == 1 && matches!(values[0].kind, ExprKind::Tuple(_)) {
-            if let Some(Expr { kind: ExprKind::Tuple(items), .. }) = values.pop() {
-                return Ok(items);
-            }
+        if values.len() == 1
+            && matches!(values[0].kind, ExprKind::Tuple(_))
+            && let Some(Expr { kind: ExprKind::Tuple(items), .. }) = values.pop()
+        {
+            return Ok(items);
         }
         Ok(values)
     }

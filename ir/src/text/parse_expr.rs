@@ -125,6 +125,7 @@ impl Parser<'_> {
                 if self.eat(Tok::Colon) {
                     let hi = self.range_end()?;
                     let step = if self.eat(Tok::Colon) { self.range_end()? } else { None };
+                    let step = step.map(Box::new);
                     let span = start.to(self.prev_span());
                     items.push(IndexItem::Range { lo, hi, step, span });
                 } else if let Some(at) = lo {

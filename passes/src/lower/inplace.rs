@@ -9,11 +9,14 @@ use std::collections::BTreeMap;
 use tfc_ir::Dim;
 use tfc_ir::kernel::{Ix, Kernel, LoopVar, Stmt};
 
+/// Start of an address, strides by nesting depth of the loop, and the extents
+/// of the loops around.
+type Form = (Dim, Vec<(usize, Dim)>, Vec<Dim>);
+
 struct Access {
     order: u32,
-    /// Strides by nesting depth of the loop, with the extents of the loops
-    /// around; none if a register takes part.
-    form: Option<(Dim, Vec<(usize, Dim)>, Vec<Dim>)>,
+    /// None if a register takes part.
+    form: Option<Form>,
 }
 
 /// Pairs `(output, input)` of kernel buffers.
@@ -74,7 +77,7 @@ fn walk(
     }
 }
 
-fn form(at: &Ix, path: &[(LoopVar, Dim)]) -> Option<(Dim, Vec<(usize, Dim)>, Vec<Dim>)> {
+fn form(at: &Ix, path: &[(LoopVar, Dim)]) -> Option<Form> {
     if !at.regs.is_empty() {
         return None;
     }

@@ -211,14 +211,12 @@ impl Net {
         func.regions[body].results = results.iter().map(|v| value(*v)).collect();
         func.result_names = (0..results.len()).map(|i| format!("r{i}")).collect();
         let mut graph = Graph { name: "net".into(), ..Graph::default() };
-        for name in ["B"] {
-            graph.dims.push(tfc_ir::graph::DimDecl {
-                name: name.into(),
-                min: 1,
-                max: i64::MAX,
-                span: tfc_ir::diag::Span::NONE,
-            });
-        }
+        graph.dims.push(tfc_ir::graph::DimDecl {
+            name: "B".into(),
+            min: 1,
+            max: i64::MAX,
+            span: tfc_ir::diag::Span::NONE,
+        });
         graph.entries.push(func);
         graph
     }

@@ -154,7 +154,7 @@ impl Resolver<'_> {
         let circular = self
             .frames
             .iter()
-            .any(|f| f.func.is_none() && f.module == module && &*f.callee == &*item.name.text);
+            .any(|f| f.func.is_none() && f.module == module && *f.callee == *item.name.text);
         if circular {
             return self.error(
                 Diag::error("E0122", format!("`{}` is defined by itself", item.name.text))
@@ -198,16 +198,16 @@ impl Resolver<'_> {
         let mut diag = Diag::error("E0123", format!("there is no value `{name}`"))
             .at(span, "not defined here");
         let mut candidates: Vec<String> = vec![];
-        if self.diags.len() < 20 {
-            if let Some(frame) = self.frames.last() {
-                for scope in &frame.scopes {
-                    candidates.extend(scope.keys().map(|k| k.to_string()));
-                }
-                let module = &self.modules[frame.module];
-                candidates.extend(module.vars.keys().map(|k| k.to_string()));
-                candidates.extend(module.dims.keys().map(|k| k.to_string()));
-                candidates.extend(module.lets.keys().map(|k| k.to_string()));
+        if self.diags.len() < 20
+            && let Some(frame) = self.frames.last()
+        {
+            for scope in &frame.scopes {
+                candidates.extend(scope.keys().map(|k| k.to_string()));
             }
+            let module = &self.modules[frame.module];
+            candidates.extend(module.vars.keys().map(|k| k.to_string()));
+            candidates.extend(module.dims.keys().map(|k| k.to_string()));
+            candidates.extend(module.lets.keys().map(|k| k.to_string()));
         }
         if let Some(near) = nearest(name, candidates.iter().map(String::as_str)) {
             diag = diag.fix(format!("did you mean `{near}`?"), span, near);
