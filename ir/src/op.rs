@@ -98,6 +98,7 @@ impl Kind {
             Kind::Any | Kind::Num | Kind::Float => "f32",
             Kind::Int | Kind::Index => "i32",
             Kind::Bool | Kind::Bits => "bool",
+            Kind::Key => "i64",
         }
     }
 }
