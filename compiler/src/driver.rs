@@ -89,6 +89,12 @@ pub(crate) fn no_entry(graph: &Graph, name: &str) -> Diag {
     }
 }
 
+/// What checkpoints know a graph by: a hash of its text as the front end left it.
+/// Comments, names of files and how it was laid out do not matter.
+pub fn graph_hash(graph: &Graph) -> [u8; 32] {
+    tfc_runtime::hash::hash(tfc_ir::text::print(graph).as_bytes())
+}
+
 /// Passes lowering cannot do without.
 const REQUIRED: &[&str] = &["differentiate", "expand"];
 
@@ -106,6 +112,7 @@ pub fn compile(
     options: &Options,
     timings: &mut Timings,
 ) -> Result<Compiled> {
+    let hash = graph_hash(graph);
     let failed = |diags: Vec<Diag>| Error::new(diags, sources.clone());
     let settings = settings(sources, options);
     let needed = |p: &&Pass| !options.no_opt || REQUIRED.contains(&p.name);
@@ -114,8 +121,9 @@ pub fn compile(
         timings.add(ran.name, ran.time);
     })
     .map_err(failed)?;
-    let program =
+    let mut program =
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
+    program.plan.graph_hash = hash;
     Ok(Compiled { graph, program })
 }
 

@@ -53,7 +53,8 @@ pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, S
 pub use driver::{Math, Options};
 pub use error::{Error, Exit, Result};
 pub use load::{load, load_with, parse};
-pub use module::{Entry, Module, compile};
+pub use module::{Entry, Module, Restored, compile};
 pub(crate) use names::{names, nearest};
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
+pub use tfc_runtime::checkpoint;
 pub use value::{Element, Feed, Outputs, Value};

@@ -4,11 +4,14 @@ use crate::driver::{self, Options};
 use crate::error::{Error, Result};
 use crate::value::{Arrays, Element, Feed, FeedList, Feeds, Outputs, array_of, tensor_of};
 use ndarray::ArrayD;
+use std::collections::BTreeMap;
 use std::marker::PhantomData;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_ir::{Graph, Tensor};
+use tfc_runtime::checkpoint::{self, Matched, Rename, Save};
 use tfc_runtime::{FeedView, Model};
 
 /// Compiled code with its variables. Clones share both; calls may come from any
@@ -33,6 +36,18 @@ use tfc_runtime::{FeedView, Model};
 #[derive(Clone)]
 pub struct Module {
     model: Arc<Model>,
+}
+
+/// The checkpoint a module was restored from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Restored {
+    pub step: u64,
+    /// Where the run was in its data.
+    pub positions: BTreeMap<String, i64>,
+    /// The manifest.
+    pub path: PathBuf,
+    /// What was wrong with newer checkpoints.
+    pub skipped: Vec<String>,
 }
 
 /// One entry of a module whose results have known types.
@@ -174,6 +189,56 @@ impl Module {
     pub fn set_var<'a>(&self, name: &str, value: impl Into<Feed<'a>>) -> Result<()> {
         let feed = value.into();
         Ok(self.model.write_var(self.find_var(name)?, feed.view())?)
+    }
+
+    /// Saves all variables as the checkpoint of a step, and removes older ones
+    /// beyond the five newest. Returns the path of its manifest.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let dir = dir.path();
+    /// let graph = tfc::parse(
+    ///     "graph counter\n\
+    ///      var n: i32[] = 0\n\
+    ///      entry add(k: i32[]) -> (now: i32[]) { n += k  return n }",
+    /// )?;
+    /// let counter = tfc::compile(&graph)?;
+    /// counter.call("add", (2i32,))?;
+    /// counter.save_checkpoint(dir, 1)?;
+    /// // Another process, later:
+    /// let counter = tfc::compile(&graph)?;
+    /// let restored = counter.restore(dir)?.expect("there is one");
+    /// assert_eq!(restored.step, 1);
+    /// assert_eq!(counter.call("add", (3i32,))?.scalar::<i32>("now")?, 5);
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    pub fn save_checkpoint(&self, dir: impl AsRef<Path>, step: u64) -> Result<PathBuf> {
+        let keep = checkpoint::DEFAULT_KEEP;
+        self.save_checkpoint_with(dir, &Save { step, positions: BTreeMap::new(), keep })
+    }
+
+    /// As [`Module::save_checkpoint`], with where the run is in its data and how
+    /// many checkpoints to keep.
+    pub fn save_checkpoint_with(&self, dir: impl AsRef<Path>, what: &Save) -> Result<PathBuf> {
+        Ok(checkpoint::save(&self.model, dir.as_ref(), what)?)
+    }
+
+    /// Brings all variables to where the newest good checkpoint of this graph in
+    /// a directory has them. None if the directory holds no checkpoint; an error
+    /// if it holds some and none can be used.
+    pub fn restore(&self, dir: impl AsRef<Path>) -> Result<Option<Restored>> {
+        let newest = checkpoint::newest(dir.as_ref(), self.model.plan())?;
+        let Some((manifest, path)) = newest.found else { return Ok(None) };
+        checkpoint::load_exact(&self.model, &manifest.data(&path))?;
+        let skipped = newest.skipped.iter().map(|e| e.to_warning(false)).collect();
+        Ok(Some(Restored { step: manifest.step, positions: manifest.positions, path, skipped }))
+    }
+
+    /// Takes from a .safetensors file the variables it has under the same names
+    /// and with the same types: to begin from another model. Of renames, `("enc.",
+    /// "bert.")` looks for the variable `enc.w` under `bert.w`.
+    pub fn restore_matching(&self, file: impl AsRef<Path>, renames: &[Rename]) -> Result<Matched> {
+        Ok(checkpoint::load_matching(&self.model, file.as_ref(), renames)?)
     }
 
     /// Names of the variables, those of optimizers included.

@@ -423,7 +423,7 @@ pub unsafe extern "C" fn tfc_model_restore(model: *const Model, path: *const c_c
     guard(|| {
         // SAFETY: the caller's promise.
         let (m, path) = unsafe { (deref(model, "the model")?, text(path, "the path")?) };
-        statefile::load(m, Path::new(path)).map(drop)
+        crate::checkpoint::load_exact(m, Path::new(path)).map(drop)
     })
 }
 

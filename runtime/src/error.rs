@@ -17,6 +17,9 @@
 //! | E0518 | sizes that an op cannot work with |
 //! | E0521, E0522 | a result that does not exist; memory that does not fit it |
 //! | E0523 | an entry that cannot be run in batches |
+//! | E0580, E0581, E0582 | a checkpoint is torn, of another graph; none can be used |
+//! | E0583, E0585, E0586 | checkpoints are in the way; options or data that do not go with them |
+//! | E0584 | a file to restore from has nothing that fits |
 //! | E0601 | a malformed or torn .safetensors |
 //! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |
 //! | E0803, E0804 | a file cannot be written, read |
@@ -125,13 +128,25 @@ impl Error {
         self.inner.kind.exit_code()
     }
 
+    /// The same as something the program goes on after.
+    pub fn to_warning(&self, json: bool) -> String {
+        if json {
+            return self.json("warning");
+        }
+        self.to_string().replacen("error[", "warning[", 1)
+    }
+
     /// One line of JSON, for `--message-format json`.
     pub fn to_json(&self) -> String {
+        self.json("error")
+    }
+
+    fn json(&self, severity: &str) -> String {
         use crate::io::json::quote;
         let notes: Vec<String> = self.notes().iter().map(|n| quote(n)).collect();
         let help = self.help_text().map_or("null".to_owned(), quote);
         format!(
-            "{{\"severity\":\"error\",\"code\":{},\"message\":{},\"notes\":[{}],\"help\":{help},\"exit_code\":{}}}",
+            "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"notes\":[{}],\"help\":{help},\"exit_code\":{}}}",
             quote(self.code()),
             quote(self.message()),
             notes.join(","),

@@ -9,6 +9,7 @@
 //! | [`state`] | variables and who may touch them when |
 //! | [`pool`] | threads |
 //! | [`gemm`], [`conv`] | contractions |
+//! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
 //! | [`io`] | .npy, .npz, .safetensors, literals |
 //! | [`cli`] | the command line of a compiled program |
 //! | [`capi`] | the C interface |
@@ -22,12 +23,14 @@
 pub mod bind;
 pub mod calls;
 pub mod capi;
+pub mod checkpoint;
 pub mod cli;
 pub mod conv;
 pub mod error;
 pub mod exec;
 pub mod gemm;
 mod geometry;
+pub mod hash;
 pub mod io;
 pub mod mem;
 pub mod model;

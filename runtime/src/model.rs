@@ -245,6 +245,16 @@ impl Model {
         self.state.write(&self.plan.vars, var, value)
     }
 
+    /// Lends all variables, with their names: as they are between two calls.
+    pub fn with_vars<T>(&self, use_them: impl FnOnce(&[(&str, FeedView<'_>)]) -> T) -> T {
+        let all: Vec<u32> = (0..self.plan.vars.len() as u32).collect();
+        let _held = self.state.hold(&all, &[]);
+        let names = self.plan.vars.iter().map(|v| v.name.as_str());
+        // The views are gone before the variables are given back.
+        let views: Vec<_> = names.zip(self.state.views(&self.plan.vars, &_held)).collect();
+        use_them(&views)
+    }
+
     fn check_var(&self, var: usize) -> Result<()> {
         if var < self.plan.vars.len() {
             return Ok(());

@@ -119,6 +119,20 @@ impl State {
         self.vars[var].version.load(Ordering::Acquire)
     }
 
+    /// The variables themselves, while all of them are held.
+    pub fn views<'a>(
+        &'a self,
+        infos: &'a [VarInfo],
+        held: &'a Held<'_>,
+    ) -> impl Iterator<Item = FeedView<'a>> {
+        debug_assert_eq!(held.reads.len(), self.vars.len());
+        infos.iter().zip(&self.vars).map(|(info, var)| FeedView {
+            dtype: info.dtype,
+            shape: &var.shape,
+            data: &var.memory,
+        })
+    }
+
     /// A copy of a variable.
     pub fn read(&self, infos: &[VarInfo], var: usize) -> Result<TensorBuf> {
         let ids = [var as u32];

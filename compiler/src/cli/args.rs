@@ -60,6 +60,8 @@ pub enum Command {
     Explain(Explain),
     /// Measure an entry on generated data
     Bench(Bench),
+    /// List, check and compare checkpoints
+    Ckpt(Ckpt),
     /// List the ops, or describe one
     Ops(Ops),
     /// Print a completion script for a shell
@@ -287,6 +289,43 @@ pub struct Bench {
 
     #[command(flatten)]
     pub codegen: Codegen,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "PATH is a directory of checkpoints or one of their files.")]
+pub struct Ckpt {
+    #[command(subcommand)]
+    pub action: CkptAction,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum CkptAction {
+    /// Steps, times, sizes and graphs
+    Ls {
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Hold every file against its hash; exits with 1 if one is torn
+    Verify {
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Compare two checkpoints or .safetensors files tensor by tensor; exits with 1 if they differ
+    Diff {
+        #[arg(value_name = "A")]
+        a: PathBuf,
+        #[arg(value_name = "B")]
+        b: PathBuf,
+        /// One JSON object a line
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args, Debug)]

@@ -32,7 +32,9 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     super::warn(&loaded.warnings, &loaded.sources);
     let graph = driver::select_entries(&loaded.graph, &args.entries)?;
     let options = super::options(&args.codegen);
-    let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    // Checkpoints are the whole graph's, whichever entries are compiled.
+    compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
 
     let mut artifacts: Vec<Artifact> = args.emit.iter().map(|k| (*k).into()).collect();
     // A library is of no use without its header.

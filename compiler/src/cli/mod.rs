@@ -7,6 +7,7 @@ pub mod args;
 mod bench;
 mod bug;
 mod check;
+mod ckpt;
 mod compile;
 mod explain;
 mod fmt;
@@ -81,6 +82,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Explain(args) => explain::run(args).map(Done::from),
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Ckpt(args) => ckpt::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
         Command::Completions(args) => {
             let mut out = vec![];

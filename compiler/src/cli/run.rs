@@ -27,7 +27,9 @@ pub fn run(args: &args::Run) -> Result<Done> {
     super::warn(&loaded.warnings, &loaded.sources);
     let (graph, rest) = restrict(&loaded.graph, &rest)?;
     let options = super::options(&args.codegen);
-    let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    // The program is a part of the file's graph; its checkpoints are the whole's.
+    compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
     if args.codegen.timings {
         eprint!("{}", timings.table());
     }

@@ -102,6 +102,48 @@ pub const CODES: &[Code] = &[
         "var w: f32[2] = file(\"float_2.npy\")\nentry f() -> f32[2] {\n  return w\n}\n",
     ),
     late(
+        "E0580",
+        "a torn checkpoint",
+        "A file of the checkpoint is missing, cut short, or does not match the hash in its manifest. \
+         A run with `--resume` uses the newest one that is whole; `tfc ckpt verify DIR` checks all of them.",
+    ),
+    late(
+        "E0581",
+        "a checkpoint of another graph",
+        "A run is resumed by the graph that saved it. `--restore FILE` takes the variables that fit \
+         from any graph's checkpoint, and starts a new run.",
+    ),
+    late(
+        "E0582",
+        "no checkpoint that can be used",
+        "There are checkpoints, but each is torn or of another graph; the notes say which is what.",
+    ),
+    late(
+        "E0583",
+        "a directory with checkpoints of another run",
+        "A new run does not mix its checkpoints with those of an older one: `--resume` goes on with \
+         that one, another directory keeps both.",
+    ),
+    late(
+        "E0584",
+        "nothing to restore",
+        "No tensor of the file has the name and the type of a variable. `--restore-map NEW=OLD` says \
+         how names begin in the file: with `--restore-map encoder.=bert.` the variable `encoder.w` is \
+         taken from `bert.w`.",
+    ),
+    late(
+        "E0585",
+        "checkpoint options that do not fit",
+        "`--save-every`, `--keep` and `--resume` are about the checkpoints of `--checkpoint-dir`, and \
+         only an entry that changes variables has something to save.",
+    ),
+    late(
+        "E0586",
+        "other data than that of the run to resume",
+        "A resumed run goes on in the middle of its data, so the number of examples and their order \
+         are those of the run that was saved.",
+    ),
+    late(
         "E0601",
         "a state file that cannot be used",
         "The file given with `--state` is damaged or not a state file.",

@@ -21,6 +21,13 @@ pub struct Args {
     pub steps: Option<usize>,
     pub shuffle: Option<u64>,
     pub time: Option<Duration>,
+    pub checkpoint_dir: Option<String>,
+    pub save_every: Option<usize>,
+    pub keep: Option<usize>,
+    pub resume: bool,
+    pub restore: Option<String>,
+    /// Beginnings of names, of variables and of tensors in the file.
+    pub restore_map: Vec<(String, String)>,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -32,6 +39,12 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--epochs", "N", "go through the feeds N times"),
     ("--steps", "N", "stop after N batches"),
     ("--shuffle", "SEED", "a new order of examples every epoch"),
+    ("--checkpoint-dir", "DIR", "save checkpoints of the run here"),
+    ("--save-every", "N", "a checkpoint every N steps [default: every epoch]"),
+    ("--keep", "K", "checkpoints to keep [default: 5]"),
+    ("--resume", "", "go on from the newest good checkpoint, or start if there is none"),
+    ("--restore", "FILE", "begin with the variables a file has under the same names"),
+    ("--restore-map", "NEW=OLD", "look for variables `NEW..` under `OLD..` in that file"),
     ("--time", "DURATION", "how long `bench` runs, such as 500ms or 2s"),
     ("--threads", "N", "threads to use (also TFC_THREADS); results are the same for any number"),
     ("--message-format", "human|json", "how errors and results are written"),
@@ -81,6 +94,16 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--batch" => out.batch = Some(positive(name, &value()?)?),
             "--epochs" => out.epochs = Some(positive(name, &value()?)?),
             "--steps" => out.steps = Some(positive(name, &value()?)?),
+            "--checkpoint-dir" => out.checkpoint_dir = Some(value()?),
+            "--resume" => out.resume = true,
+            "--restore" => out.restore = Some(value()?),
+            "--restore-map" => out.restore_map.push(renaming(name, value()?)?),
+            "--keep" => out.keep = Some(positive(name, &value()?)?),
+            "--save-every" => {
+                let v = value()?;
+                let number = v.strip_suffix("steps").unwrap_or(&v);
+                out.save_every = Some(positive(name, number)?);
+            }
             "--threads" => out.threads = Some(positive(name, &value()?)?),
             "--shuffle" => {
                 let v = value()?;
@@ -130,6 +153,14 @@ fn pair(name: &str, value: String) -> Result<(String, String)> {
     match value.split_once('=') {
         Some((n, v)) if !n.is_empty() && !v.is_empty() => Ok((n.to_owned(), v.to_owned())),
         _ => Err(bad(name, &value, "NAME=VALUE")),
+    }
+}
+
+/// As [`pair`]; either side may be empty: `encoder.=` drops a beginning.
+fn renaming(name: &str, value: String) -> Result<(String, String)> {
+    match value.split_once('=') {
+        Some((new, old)) => Ok((new.to_owned(), old.to_owned())),
+        None => Err(bad(name, &value, "NEW=OLD")),
     }
 }
 

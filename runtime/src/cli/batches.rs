@@ -5,6 +5,7 @@
 //! scalars are averaged by examples, results with the batch dim are joined, and
 //! of the rest the last is kept.
 
+use super::checkpoints::{Checkpoints, Position};
 use super::progress::Progress;
 use super::{Console, Session};
 use crate::bind::bare_dim;
@@ -21,6 +22,7 @@ pub(super) fn run(
     model: &Model,
     session: &Session<'_>,
     feeds: &[TensorBuf],
+    mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
 ) -> Result<Vec<TensorBuf>> {
     let data = DataSet::new(model, session, feeds)?;
@@ -28,38 +30,57 @@ pub(super) fn run(
     let batch = a.batch.unwrap_or(DEFAULT_BATCH).min(data.examples.max(1));
     // With --steps alone, go round until they are done.
     let epochs = a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 });
-    let mut steps_left = a.steps.unwrap_or(usize::MAX);
+    let limit = a.steps.unwrap_or(usize::MAX);
+    let smallest = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
+    let mut step = 0;
+    let mut first = (0, 0);
+    if let Some(c) = &checkpoints {
+        step = c.step();
+        first = c.begin(data.examples, a.shuffle)?;
+    }
+    if step >= limit || first.0 >= epochs {
+        session.say(console, &format!("the run is complete: {step} steps are done"));
+    }
     let mut scratch: Vec<Vec<u8>> = vec![vec![]; feeds.len()];
     let mut results = vec![];
-    for epoch in 0..epochs {
+    for epoch in first.0..epochs {
+        if step >= limit {
+            break;
+        }
         let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
-        let batches = data.examples.div_ceil(batch).min(steps_left);
+        let mut lo = if epoch == first.0 { first.1 } else { 0 };
+        let batches = (data.examples - lo).div_ceil(batch).min(limit - step);
         let shown_epochs = if epochs == usize::MAX { None } else { Some(epochs) };
         let bar = console.terminal && !a.quiet;
         let mut progress = Progress::new(epoch + 1, shown_epochs, batches, bar);
         let started = Instant::now();
         let mut sums = Sums::new(session, data.dim);
-        for b in 0..batches {
-            let (lo, hi) = (b * batch, ((b + 1) * batch).min(data.examples));
-            let min = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
-            if hi - lo < min && b > 0 {
-                break; // a last batch smaller than the graph allows
-            }
+        while lo < data.examples && step < limit {
+            let hi = (lo + batch).min(data.examples);
             let shapes = data.shapes(hi - lo);
             let views = data.batch(&shapes, order.as_deref(), lo, hi, &mut scratch);
             let out = model.call(session.entry, &views)?;
             sums.add(&out, hi - lo)?;
             progress.step(console, &sums.scalars(session), sums.examples, started.elapsed());
+            step += 1;
+            // A last batch smaller than the graph allows is left out.
+            lo = if data.examples - hi < smallest { data.examples } else { hi };
+            if let Some(c) = &mut checkpoints {
+                let over = lo == data.examples;
+                let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
+                let (examples, shuffle) = (data.examples, a.shuffle);
+                let at = Position { epoch, example, examples, shuffle };
+                if c.after_step(model, Some(at))? {
+                    progress.finish(console);
+                    return Ok(vec![]);
+                }
+            }
         }
-        steps_left -= batches;
         progress.finish(console);
         if !a.quiet {
             report(session, console, (epoch + 1, shown_epochs), &sums, started.elapsed());
         }
         results = sums.finish()?;
-        if steps_left == 0 || data.examples == 0 {
-            break;
-        }
     }
     Ok(results)
 }

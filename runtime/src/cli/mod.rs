@@ -7,16 +7,22 @@
 //! | `bench ENTRY --feed ..` | calls again and again, and prints how long they took |
 //! | `--signature`, `--help`, `--version` | about the program |
 //!
+//! An entry that trains takes `--checkpoint-dir` and `--resume`. When such a run
+//! is asked to stop, it saves and exits with code [`INTERRUPTED`].
+//!
 //! Errors go to standard error with their code; the exit code is 1 for the
 //! user's data, 2 for the command line, 3 for files, 101 for a bug.
 
 pub mod args;
 mod batches;
 mod bench;
+mod checkpoints;
 mod progress;
+pub mod signals;
 mod signature;
 pub mod statefile;
 
+use crate::checkpoint;
 use crate::error::{Error, Result, closest, list};
 use crate::io;
 use crate::model::{Model, Options};
@@ -24,6 +30,7 @@ use crate::pool::Pool;
 use crate::show;
 use crate::tensor::{FeedView, TensorBuf};
 use args::Args;
+use checkpoints::Checkpoints;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -45,6 +52,16 @@ pub trait Program {
     fn load(&self, options: Options) -> Result<Model>;
 }
 
+/// Exit code of a run that was asked to stop, has saved, and can be resumed (the
+/// "try again" of sysexits.h).
+pub const INTERRUPTED: i32 = 75;
+
+/// How a command ended, when not in an error.
+enum End {
+    Done,
+    Interrupted,
+}
+
 /// Runs a command line (without the program's own name) and returns the exit
 /// code.
 pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut Console<'_>) -> i32 {
@@ -55,7 +72,8 @@ pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut C
     // A closed standard output is no reason to fail.
     let _ = console.out.flush();
     match result {
-        Ok(()) => 0,
+        Ok(End::Done) => 0,
+        Ok(End::Interrupted) => INTERRUPTED,
         Err(e) => {
             let text = if json { e.to_json() } else { e.to_string() };
             let _ = writeln!(console.err, "{text}");
@@ -70,22 +88,22 @@ fn command(
     name: &str,
     args: &Args,
     console: &mut Console<'_>,
-) -> Result<()> {
+) -> Result<End> {
     let plan = program.plan()?;
     if args.help
         || (args.words.is_empty() && args.feeds.is_empty() && !args.signature) && !args.version
     {
         let _ = write!(console.out, "{}", signature::help(&plan, name));
-        return Ok(());
+        return Ok(End::Done);
     }
     if args.version {
         let _ = writeln!(console.out, "{} (tfc {})", plan.name, env!("CARGO_PKG_VERSION"));
-        return Ok(());
+        return Ok(End::Done);
     }
     if args.signature {
         let text = if args.json { signature::json(&plan) } else { signature::text(&plan, name) };
         let _ = write!(console.out, "{text}");
-        return Ok(());
+        return Ok(End::Done);
     }
     let is_entry = |word: &str| user_entries(&plan).any(|(_, e)| e.name == word);
     let mut words = args.words.iter();
@@ -109,12 +127,16 @@ fn command(
     let session = Session { plan: &plan, entry, args };
     session.check_names()?;
     let feeds = session.feeds()?;
-    let model = session.load(program, console)?;
+    let mut checkpoints = match bench {
+        true => None,
+        false => Checkpoints::open(&session, console)?,
+    };
+    let model = session.load(program, checkpoints.as_ref(), console)?;
     if bench {
-        bench::run(&model, &session, &feeds, console)
-    } else {
-        session.run(&model, &feeds, console)
+        bench::run(&model, &session, &feeds, console)?;
+        return Ok(End::Done);
     }
+    session.run(&model, &feeds, checkpoints.as_mut(), console)
 }
 
 /// Entries but for the initialiser, with their indices.
@@ -196,14 +218,43 @@ impl Session<'_> {
             .collect()
     }
 
-    /// Loads the program, with variables from `--state` where there is one.
-    fn load(&self, program: &dyn Program, console: &mut Console<'_>) -> Result<Model> {
+    /// Something the user should know; not with `--quiet`.
+    fn say(&self, console: &mut Console<'_>, text: &str) {
+        if self.args.quiet {
+            return;
+        }
+        let line = match self.args.json {
+            true => format!("{{\"severity\":\"note\",\"message\":{}}}", io::json::quote(text)),
+            false => format!("note: {text}"),
+        };
+        let _ = writeln!(console.err, "{line}");
+    }
+
+    fn warn(&self, console: &mut Console<'_>, e: &Error) {
+        if !self.args.quiet {
+            let _ = writeln!(console.err, "{}", e.to_warning(self.args.json));
+        }
+    }
+
+    /// Loads the program, with variables from the checkpoint to resume, from
+    /// `--state` or from `--restore`.
+    fn load(
+        &self,
+        program: &dyn Program,
+        checkpoints: Option<&Checkpoints<'_>>,
+        console: &mut Console<'_>,
+    ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
+        if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
+            let model = program.load(Options { pool, skip_init: true, keep: None })?;
+            checkpoints.restore(&model)?;
+            return Ok(model);
+        }
         let state = self.state_file()?;
         let skip_init = state.is_some();
         let model = program.load(Options { pool, skip_init, keep: None })?;
         if let Some(path) = state {
-            let unused = statefile::load(&model, path)?;
+            let unused = checkpoint::load_exact(&model, path)?;
             if !unused.is_empty() && !self.args.quiet {
                 let _ = writeln!(
                     console.err,
@@ -214,7 +265,24 @@ impl Session<'_> {
                 );
             }
         }
+        if let Some(path) = &self.args.restore {
+            self.restore(&model, Path::new(path), console)?;
+        }
         Ok(model)
+    }
+
+    /// `--restore`: of a directory, its newest checkpoint.
+    fn restore(&self, model: &Model, path: &Path, console: &mut Console<'_>) -> Result<()> {
+        let mut file = path.to_path_buf();
+        if path.is_dir() {
+            let manifest = checkpoint::find(path)?;
+            file = checkpoint::verify(&manifest)?.data(&manifest);
+        }
+        let matched = checkpoint::load_matching(model, &file, &self.args.restore_map)?;
+        for line in matched.report(&file) {
+            self.say(console, &line);
+        }
+        Ok(())
     }
 
     /// The file of `--state`, if it is there. A first training run makes it; an
@@ -233,15 +301,32 @@ impl Session<'_> {
         Err(e.help("train first, or leave out `--state` to use the initial values"))
     }
 
-    fn run(&self, model: &Model, feeds: &[TensorBuf], console: &mut Console<'_>) -> Result<()> {
+    fn run(
+        &self,
+        model: &Model,
+        feeds: &[TensorBuf],
+        mut checkpoints: Option<&mut Checkpoints<'_>>,
+        console: &mut Console<'_>,
+    ) -> Result<End> {
         let a = self.args;
         let in_batches = a.batch.is_some() || a.epochs.is_some() || a.steps.is_some();
         let results = if in_batches || a.shuffle.is_some() {
-            batches::run(model, self, feeds, console)?
+            batches::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
         } else {
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-            model.call(self.entry, &views)?
+            let results = model.call(self.entry, &views)?;
+            if let Some(c) = &mut checkpoints {
+                c.after_step(model, None)?;
+            }
+            results
         };
+        if let Some(c) = checkpoints {
+            c.save(model)?;
+            if let Some(text) = c.interruption() {
+                self.say(console, &text);
+                return Ok(End::Interrupted);
+            }
+        }
         // State first: it is what cannot be computed again.
         if let Some(path) = &a.state
             && !self.entry().writes.is_empty()
@@ -252,7 +337,7 @@ impl Session<'_> {
         if a.outs.is_empty() && !a.quiet && !in_batches {
             self.print_results(&results, console);
         }
-        Ok(())
+        Ok(End::Done)
     }
 
     /// Results that `--out` asks for; several may share one archive.

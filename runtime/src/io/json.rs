@@ -36,6 +36,10 @@ impl Json {
         if let Json::Number(n) = self { n.parse().ok() } else { None }
     }
 
+    pub fn as_i64(&self) -> Option<i64> {
+        if let Json::Number(n) = self { n.parse().ok() } else { None }
+    }
+
     pub fn as_array(&self) -> Option<&[Json]> {
         if let Json::Array(a) = self { Some(a) } else { None }
     }

@@ -91,7 +91,7 @@ pub fn cannot_write(path: &Path, e: &std::io::Error) -> Error {
 }
 
 /// An operating system's message without its number.
-fn io_reason(e: &std::io::Error) -> String {
+pub(crate) fn io_reason(e: &std::io::Error) -> String {
     let text = e.to_string();
     match text.find(" (os error") {
         Some(at) => text[..at].to_owned(),
@@ -245,7 +245,10 @@ pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> 
     atomically(path, |out| match format {
         Format::Npy => npy::write(out, tensors[0].1),
         Format::Npz => npz::write(out, tensors),
-        Format::Safetensors => safetensors::write(out, tensors, &[]),
+        Format::Safetensors => {
+            let views: Vec<_> = tensors.iter().map(|(name, t)| (*name, t.view())).collect();
+            safetensors::write(out, &views, &[])
+        }
     })
 }
 
@@ -262,13 +265,27 @@ pub fn atomically(
         write(&mut out)?;
         out.flush()?;
         out.get_ref().sync_all()?;
-        std::fs::rename(&temporary, path)
+        std::fs::rename(&temporary, path)?;
+        sync_dir(path)
     })();
     result.map_err(|e| {
         // Best effort: the error that matters is the first one.
         let _ = std::fs::remove_file(&temporary);
         cannot_write(path, &e)
     })
+}
+
+/// Makes a rename last: the directory is what has changed.
+fn sync_dir(path: &Path) -> std::io::Result<()> {
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match File::open(dir)?.sync_all() {
+        // Some file systems do not know how to, and do not need to.
+        Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+        other => other,
+    }
 }
 
 /// Swaps bytes of each element when the file's order is not this machine's.

@@ -2,10 +2,12 @@
 
 use super::json::{Json, quote};
 use super::{Fault, Reason, fix_order, malformed, normalise_bools};
-use crate::tensor::{TensorBuf, byte_len};
+use crate::hash::hex;
+use crate::tensor::{FeedView, TensorBuf, byte_len};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
 use tfc_abi::DType;
+use tfc_abi::plan::Plan;
 
 /// The format's own limit on headers.
 const MAX_HEADER: u64 = 100_000_000;
@@ -129,10 +131,19 @@ fn tensor(name: &str, value: &Json, available: u64) -> Reason<Tensor> {
     Ok(Tensor { name: name.to_owned(), dtype, dtype_text, shape, begin, end })
 }
 
+/// What a file of variables says about the program it is of.
+pub fn metadata_of(plan: &Plan) -> Vec<(&'static str, String)> {
+    vec![
+        ("format", "tfc-state-1".into()),
+        ("graph", plan.name.clone()),
+        ("graph_hash", hex(&plan.graph_hash)),
+    ]
+}
+
 /// Writes tensors in the order given.
 pub fn write(
     out: &mut dyn Write,
-    tensors: &[(&str, &TensorBuf)],
+    tensors: &[(&str, FeedView<'_>)],
     metadata: &[(&str, &str)],
 ) -> std::io::Result<()> {
     let mut members = vec![];
@@ -144,7 +155,7 @@ pub fn write(
     let mut offset = 0;
     for (name, t) in tensors {
         let shape: Vec<String> = t.shape.iter().map(|d| d.to_string()).collect();
-        let end = offset + t.bytes().len();
+        let end = offset + t.data.len();
         members.push(format!(
             "{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{offset},{end}]}}",
             quote(name),
@@ -160,9 +171,9 @@ pub fn write(
     out.write_all(header.as_bytes())?;
     for (_, t) in tensors {
         if cfg!(target_endian = "little") {
-            out.write_all(t.bytes())?;
+            out.write_all(t.data)?;
         } else {
-            let mut bytes = t.bytes().to_vec();
+            let mut bytes = t.data.to_vec();
             fix_order(&mut bytes, t.dtype.size(), true);
             out.write_all(&bytes)?;
         }
@@ -179,7 +190,7 @@ mod tests {
         let a = TensorBuf::from_slice(&[3], &[1f32, 2., 3.]).unwrap();
         let b = TensorBuf::from_slice(&[], &[half::bf16::ONE]).unwrap();
         let mut bytes = vec![];
-        write(&mut bytes, &[("a", &a), ("b\"\n", &b)], &[("graph", "m")]).unwrap();
+        write(&mut bytes, &[("a", a.view()), ("b\"\n", b.view())], &[("graph", "m")]).unwrap();
         bytes
     }
 

@@ -1,0 +1,113 @@
+//! Checkpoints: everything a training run needs to go on as if it had never
+//! stopped.
+//!
+//! A checkpoint of step 120 is two files in a directory:
+//!
+//! | file | holds |
+//! |---|---|
+//! | `step-000000000120.safetensors` | every variable: parameters, optimizer slots, counters and keys of random numbers |
+//! | `step-000000000120.json` | the manifest: step, data position, graph, version, length and hash of the other file, and a hash of itself |
+//!
+//! Invariants
+//! - Files appear under their names only when complete and on disk, the manifest
+//!   last. So a checkpoint with a manifest was finished, and one without never
+//!   was.
+//! - A checkpoint is used only if its manifest and its data match their hashes
+//!   and its graph is this one. What is wrong with one that is not used is said.
+//! - An older checkpoint is removed only after a newer one is complete, its
+//!   manifest first.
+
+mod manifest;
+mod restore;
+mod save;
+
+pub use manifest::{Manifest, verify};
+pub use restore::{Matched, Newest, Rename, load_exact, load_matching, newest};
+pub use save::{Save, save};
+
+use crate::error::{Error, Result};
+use crate::io::cannot_read;
+use std::path::{Path, PathBuf};
+
+/// How many checkpoints are kept unless something else is asked for.
+pub const DEFAULT_KEEP: usize = 5;
+
+const DATA: &str = "safetensors";
+const MANIFEST: &str = "json";
+
+fn path_of(dir: &Path, step: u64, ending: &str) -> PathBuf {
+    dir.join(format!("step-{step:012}.{ending}"))
+}
+
+/// The step in a name such as `step-000000000120.json`.
+fn step_of(path: &Path, ending: &str) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let digits = name.strip_prefix("step-")?.strip_suffix(ending)?.strip_suffix('.')?;
+    let all = digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_digit());
+    if all { digits.parse().ok() } else { None }
+}
+
+/// What a directory holds, in order of steps.
+#[derive(Clone, Debug, Default)]
+pub struct Listing {
+    /// Manifests.
+    pub checkpoints: Vec<(u64, PathBuf)>,
+    /// Data without a manifest: saves that were not finished.
+    pub unfinished: Vec<(u64, PathBuf)>,
+    /// Temporary files of saves that were cut off.
+    temporary: Vec<PathBuf>,
+}
+
+/// Lists a directory; one that does not exist holds nothing.
+pub fn list(dir: &Path) -> Result<Listing> {
+    let mut out = Listing::default();
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(out),
+        Err(e) => return Err(cannot_read(dir, &e)),
+    };
+    let mut data = vec![];
+    for entry in entries {
+        let path = entry.map_err(|e| cannot_read(dir, &e))?.path();
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if let Some(step) = step_of(&path, MANIFEST) {
+            out.checkpoints.push((step, path));
+        } else if let Some(step) = step_of(&path, DATA) {
+            data.push((step, path));
+        } else if name.starts_with("step-") && name.ends_with(".tmp") {
+            out.temporary.push(path);
+        }
+    }
+    out.checkpoints.sort();
+    data.retain(|(step, _)| out.checkpoints.binary_search_by_key(step, |c| c.0).is_err());
+    data.sort();
+    out.unfinished = data;
+    Ok(out)
+}
+
+/// The manifest a user means: of a manifest, of its data file, or the newest of
+/// a directory.
+pub fn find(path: &Path) -> Result<PathBuf> {
+    if path.is_dir() {
+        let newest = list(path)?.checkpoints.pop();
+        return newest.map(|(_, p)| p).ok_or_else(|| {
+            Error::data("E0582", format!("there is no checkpoint in `{}`", path.display()))
+        });
+    }
+    Ok(if step_of(path, DATA).is_some() { path.with_extension(MANIFEST) } else { path.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_their_step() {
+        let dir = Path::new("d");
+        assert_eq!(step_of(&path_of(dir, 120, MANIFEST), MANIFEST), Some(120));
+        assert_eq!(step_of(&path_of(dir, 1 << 60, DATA), DATA), Some(1 << 60));
+        for other in ["step-1.json", "step-000000000120.json.7.tmp", "best.json", "step-x.json"] {
+            assert_eq!(step_of(Path::new(other), MANIFEST), None, "{other}");
+        }
+    }
+}

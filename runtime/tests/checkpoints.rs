@@ -1,0 +1,229 @@
+//! Checkpoints of a program, in process: saving, resuming, damage, restoring.
+
+mod common;
+
+use common::*;
+use std::path::{Path, PathBuf};
+use tfc_abi::plan::Plan;
+use tfc_runtime::cli::{self, Console, Program};
+use tfc_runtime::io::{self, tensor_file};
+use tfc_runtime::{Model, Options, Result, TensorBuf, checkpoint};
+
+/// A program whose graph has this hash.
+struct Small(u8);
+
+impl Program for Small {
+    fn plan(&self) -> Result<Plan> {
+        Ok(Plan { graph_hash: [self.0; 32], ..small_plan() })
+    }
+
+    fn load(&self, options: Options) -> Result<Model> {
+        // SAFETY: the descriptor is static and right.
+        unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
+    }
+}
+
+struct Dir {
+    _keep: tempfile::TempDir,
+    path: PathBuf,
+    x: String,
+    y: String,
+}
+
+impl Dir {
+    /// A directory with `n` examples.
+    fn new(n: usize) -> Dir {
+        let keep = tempfile::tempdir().unwrap();
+        let path = keep.path().to_path_buf();
+        let x: Vec<f32> = (0..n * 4).map(|i| i as f32).collect();
+        let x = TensorBuf::from_slice(&[n, 4], &x).unwrap();
+        let y = TensorBuf::from_slice(&[n], &vec![1f32; n]).unwrap();
+        let file = |name: &str| path.join(name).display().to_string();
+        io::write_tensors(&path.join("x.npy"), &[("x", &x)]).unwrap();
+        io::write_tensors(&path.join("y.npy"), &[("y", &y)]).unwrap();
+        let (x, y) = (format!("x={}", file("x.npy")), format!("y={}", file("y.npy")));
+        Dir { _keep: keep, path, x, y }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+
+    /// `train` with these options; exit code and standard error.
+    fn train(&self, program: &Small, extra: &str) -> (i32, String) {
+        let mut words: Vec<String> =
+            ["train", "--feed", &self.x, "--feed", &self.y].map(str::to_owned).into();
+        words.extend(extra.split_whitespace().map(|w| w.replace("DIR", &self.file("c"))));
+        let (mut out, mut err) = (vec![], vec![]);
+        let mut console = Console { out: &mut out, err: &mut err, terminal: false };
+        let code = cli::main(program, "./small", &words, &mut console);
+        (code, String::from_utf8(err).unwrap())
+    }
+
+    fn ok(&self, extra: &str) -> String {
+        let (code, err) = self.train(&Small(1), extra);
+        assert_eq!(code, 0, "{extra}: {err}");
+        err
+    }
+
+    fn steps(&self) -> Vec<u64> {
+        let list = checkpoint::list(&self.path.join("c")).unwrap();
+        list.checkpoints.into_iter().map(|(step, _)| step).collect()
+    }
+
+    /// The variable `train` counts examples in, in a file of the checkpoints.
+    fn bias(&self, file: &str) -> f64 {
+        let path = self.path.join("c").join(file);
+        tensor_file(&path, Some("b"), "b", None).unwrap().get_f64(0).unwrap()
+    }
+}
+
+fn data(step: u64) -> String {
+    format!("step-{step:012}.safetensors")
+}
+
+#[test]
+fn saves_keeps_and_resumes() {
+    let d = Dir::new(10);
+    d.ok("--batch 2 --steps 3 --checkpoint-dir DIR --save-every 2 --shuffle 7");
+    assert_eq!(d.steps(), [2, 3]);
+    // Steps and epochs are those of the whole run.
+    let err = d.ok("--batch 2 --epochs 3 --checkpoint-dir DIR --save-every 2steps --keep 2 --shuffle 7 --resume");
+    assert!(err.contains("note: resuming from step 3"), "{err}");
+    assert_eq!(d.steps(), [14, 15]);
+    let whole = Dir::new(10);
+    whole.ok("--batch 2 --epochs 3 --checkpoint-dir DIR --shuffle 7 --keep 9");
+    assert_eq!(whole.steps(), [5, 10, 15], "without --save-every, once an epoch");
+    assert_eq!(whole.bias(&data(15)), d.bias(&data(15)));
+    // Nothing is left but the checkpoints.
+    assert_eq!(std::fs::read_dir(d.path.join("c")).unwrap().count(), 4);
+    // A run that is complete says so, and changes nothing.
+    let err = d.ok("--batch 2 --epochs 3 --checkpoint-dir DIR --shuffle 7 --resume");
+    assert!(err.contains("the run is complete: 15 steps are done"), "{err}");
+    assert_eq!(d.steps(), [14, 15]);
+    // Single calls are steps too.
+    d.ok("--checkpoint-dir DIR --resume -q");
+    assert_eq!(d.steps(), [14, 15, 16]);
+    assert_eq!(d.bias(&data(16)), 41.0);
+}
+
+#[test]
+fn damage_is_named_and_the_previous_one_used() {
+    let d = Dir::new(4);
+    d.ok("--batch 1 --steps 3 --checkpoint-dir DIR --save-every 1");
+    let manifest = "step-000000000003.json".to_owned();
+    for (file, why) in [(data(3), "safetensors"), (manifest, "json")] {
+        let path = d.path.join("c").join(&file);
+        let good = std::fs::read(&path).unwrap();
+        let middle = good.len() / 2;
+        let mut flipped = good.clone();
+        flipped[middle] ^= 4;
+        let mut last = good.clone();
+        *last.last_mut().unwrap() ^= 1;
+        let longer = [good.as_slice(), b" "].concat();
+        let damaged = [good[..middle].to_vec(), vec![], flipped, last, longer];
+        for bytes in &damaged {
+            std::fs::write(&path, bytes).unwrap();
+            let err = d.ok("--batch 1 --steps 2 --checkpoint-dir DIR --resume");
+            assert!(err.starts_with("warning[E0580]: checkpoint `"), "{err}");
+            assert!(err.contains("step-000000000003` is torn"), "{err}");
+            assert!(err.contains(&format!("{why}`: it ")), "{err}");
+            assert!(err.contains("resuming from step 2"), "{err}");
+        }
+        std::fs::write(&path, &good).unwrap();
+    }
+    let err = d.ok("--batch 1 --steps 3 --checkpoint-dir DIR --resume");
+    assert!(err.contains("resuming from step 3"), "{err}");
+    // Data without a manifest is a save that never ended.
+    std::fs::remove_file(d.path.join("c/step-000000000003.json")).unwrap();
+    let err = d.ok("--batch 1 --steps 2 --checkpoint-dir DIR --resume");
+    assert!(err.contains("was not saved to the end"), "{err}");
+    assert!(err.contains("resuming from step 2"), "{err}");
+    // A manifest without data is torn.
+    std::fs::remove_file(d.path.join("c").join(data(2))).unwrap();
+    let err = d.ok("--batch 1 --steps 1 --checkpoint-dir DIR --resume");
+    assert!(err.contains("cannot be read: No such file"), "{err}");
+    // None that is good is an error, not a new start.
+    std::fs::write(d.path.join("c").join(data(1)), b"").unwrap();
+    let (code, err) = d.train(&Small(1), "--batch 1 --steps 1 --checkpoint-dir DIR --resume");
+    assert_eq!(code, 1);
+    assert!(err.starts_with("error[E0582]: none of the 2 checkpoints"), "{err}");
+    assert!(err.contains("cut short: 0 of"), "{err}");
+}
+
+#[test]
+fn torn_ones_do_not_push_out_good_ones() {
+    let d = Dir::new(4);
+    d.ok("--batch 1 --steps 4 --checkpoint-dir DIR --save-every 1");
+    for step in [3, 4] {
+        std::fs::write(d.path.join("c").join(data(step)), b"x").unwrap();
+    }
+    // Resumes from step 2; one save at step 3 must leave something to go on from.
+    d.ok("--batch 1 --steps 3 --checkpoint-dir DIR --save-every 1 --keep 1 --resume");
+    assert_eq!(d.steps(), [3, 4]);
+    let err = d.ok("--batch 1 --steps 3 --checkpoint-dir DIR --resume");
+    assert!(err.contains("resuming from step 3"), "{err}");
+}
+
+#[test]
+fn other_graphs_and_other_data_are_refused() {
+    let d = Dir::new(4);
+    d.ok("--batch 1 --steps 2 --checkpoint-dir DIR --save-every 1 --shuffle 1");
+    let (code, err) = d.train(&Small(2), "--batch 1 --steps 3 --checkpoint-dir DIR --resume");
+    assert_eq!(code, 1);
+    assert!(err.starts_with("error[E0582]"), "{err}");
+    assert!(err.contains("is of another graph"), "{err}");
+    assert!(err.contains("saved by graph `small` (010101010101), this is `small` (0202"), "{err}");
+    let cases = [
+        ("--checkpoint-dir DIR --batch 1", 1, "error[E0583]"),
+        ("--checkpoint-dir DIR --batch 1 --resume", 1, "error[E0586]"),
+        ("--checkpoint-dir DIR --batch 1 --resume --shuffle 2", 1, "error[E0586]"),
+        ("--save-every 3", 2, "error[E0585]: `--save-every` needs `--checkpoint-dir`"),
+        ("--resume", 2, "error[E0585]"),
+        ("--save-every 0", 2, "error[E0914]"),
+        ("--restore-map x --restore y", 2, "error[E0914]"),
+    ];
+    for (line, want, start) in cases {
+        let (code, err) = d.train(&Small(1), line);
+        assert_eq!(code, want, "{line}: {err}");
+        assert!(err.contains(start), "{line}: {err}");
+    }
+    let more = Dir::new(5);
+    std::fs::rename(d.path.join("c"), more.path.join("c")).unwrap();
+    let (_, err) = more.train(&Small(1), "--checkpoint-dir DIR --batch 1 --resume --shuffle 1");
+    assert!(err.contains("it had 4 examples, now there are 5"), "{err}");
+}
+
+#[test]
+fn an_empty_directory_starts_a_run() {
+    let d = Dir::new(4);
+    let err = d.ok("--batch 2 --checkpoint-dir DIR --resume");
+    assert!(err.contains("starting at step 0"), "{err}");
+    assert_eq!(d.steps(), [2]);
+}
+
+#[test]
+fn variables_of_another_model() {
+    let d = Dir::new(4);
+    let t = |n: usize, v: f32| TensorBuf::from_slice(&[n], &vec![v; n]).unwrap();
+    let file = Path::new(&d.file("other.safetensors")).to_path_buf();
+    io::write_tensors(&file, &[("old.b", &t(3, 40.0)), ("w", &t(2, 0.0)), ("z", &t(1, 0.0))])
+        .unwrap();
+    let line = format!("--batch 1 --checkpoint-dir DIR --restore {}", file.display());
+    let (code, err) = d.train(&Small(1), &line);
+    assert_eq!(code, 1);
+    assert!(err.starts_with("error[E0584]"), "{err}");
+    let err = d.ok(&format!("{line} --restore-map b=old.b"));
+    assert!(err.contains("note: restored 1 of 2 variables from"), "{err}");
+    assert!(err.contains("`w` is f32[4, 3], but f32[2] in the file: as initialised"), "{err}");
+    assert!(err.contains("in the file but not in the graph: `z`"), "{err}");
+    assert_eq!(d.bias(&data(4)), 44.0);
+    // What is resumed is not restored again.
+    d.ok(&format!("{line} --epochs 2 --resume"));
+    assert_eq!(d.bias(&data(8)), 48.0);
+    // A checkpoint's directory will do, and its data is a state file.
+    let from = Dir::new(4);
+    let err = from.ok(&format!("--batch 4 --checkpoint-dir DIR --restore {}", d.file("c")));
+    assert!(err.contains("restored 2 of 2"), "{err}");
+    assert_eq!(from.bias(&data(1)), 52.0);
+}
