@@ -167,6 +167,7 @@ pub fn lib_source(name: &str) -> Option<&'static str> {
 /// Every shipped library: name and text.
 pub const LIBRARIES: &[(&str, &str)] = &[
     ("init", include_str!("../../std/init.graph")),
+    ("layer", include_str!("../../std/layer.graph")),
     ("nn", include_str!("../../std/nn.graph")),
     ("optim", include_str!("../../std/optim.graph")),
 ];
