@@ -149,6 +149,36 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield sum(a) }\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
     ),
+    graph(
+        "E0470",
+        "the lists of a `for` differ in length",
+        "`for a in x, b in y` takes an item of each list in every round, so the lists have one length.",
+        "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0, 3.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
+        "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
+    ),
+    graph(
+        "E0471",
+        "a `for` over something else than a list",
+        "`for` is written out when the graph is compiled: it goes over a list, several results, or a \
+         range of whole numbers. Rows of a tensor and lengths known at run time need `while`.",
+        "entry f(x: f32[3]) -> f32[] {\n  s = 0.0\n  for v in x {\n    s = s + v\n  }\n  return s\n}\n",
+        "entry f(x: f32[3]) -> f32[] {\n  s = 0.0\n  for i in 0..3 {\n    s = s + x[i]\n  }\n  return s\n}\n",
+    ),
+    graph(
+        "E0472",
+        "a `for` with too many rounds",
+        "Each round of a `for` becomes nodes of the graph. A long loop is a `while`.",
+        "entry f(x: f32[]) -> f32[] {\n  for i in 0..1000000 {\n    x = x * 0.5\n  }\n  return x\n}\n",
+        "entry f(x: f32[]) -> f32[] {\n  (n, y) = while (i = 0, y = x) i < 1000000 {\n    yield i + 1, y * 0.5\n  }\n  return y\n}\n",
+    ),
+    graph(
+        "E0473",
+        "`through` something else than a function of gradients",
+        "What stands after `through` takes the list of gradients, in the order of the variables, and \
+         returns a list with one for each.",
+        "use optim\nvar w: f32[3] = ones\nfunc half(grads) {\n  return grads[0] * 0.5\n}\nentry f(x: f32[3]) {\n  minimize sum(x * w) over [w] through half with optim.sgd\n}\n",
+        "use optim\nvar w: f32[3] = ones\nfunc half(grads) {\n  return [g * 0.5 for g in grads]\n}\nentry f(x: f32[3]) {\n  minimize sum(x * w) over [w] through half with optim.sgd\n}\n",
+    ),
     late(
         "E0490",
         "a limit of the compiler",

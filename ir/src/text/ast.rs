@@ -79,6 +79,8 @@ pub struct Param {
     pub name: Name,
     /// `var p`: takes a variable, not its value.
     pub var: bool,
+    /// `var ..p`: takes a list of variables.
+    pub many: bool,
     pub ty: Option<TypeExpr>,
     pub default: Option<Expr>,
 }
@@ -151,11 +153,29 @@ pub enum StmtKind {
         /// Variables, and functions that declare some; without a list, all that
         /// the loss depends on.
         over: Option<Vec<Name>>,
+        /// Functions the gradients go through on their way to the optimizer.
+        through: Vec<Expr>,
         with: Expr,
+    },
+    /// `for x in list { ... }`: the body once for each item, when compiled.
+    For {
+        each: Vec<Each>,
+        body: Block,
     },
     Var(VarItem),
     /// `on "..." { ... }`
     On(Block),
+}
+
+/// `x in list`, `i in 0..n` or `i in 0..`.
+#[derive(Clone, Debug)]
+pub struct Each {
+    pub name: Name,
+    /// The list, or where the range starts.
+    pub list: Expr,
+    pub range: bool,
+    /// The end of a range, not included; open if there is none.
+    pub end: Option<Expr>,
 }
 
 #[derive(Clone, Debug)]
@@ -178,6 +198,8 @@ pub enum ExprKind {
     Str(String),
     Name(Arc<str>),
     List(Vec<Expr>),
+    /// `[f(x) for x in list]`
+    Every(Box<Expr>, Vec<Each>),
     Tuple(Vec<Expr>),
     /// `f32`, `f32[2]`.
     Type(TypeExpr, bool),

@@ -516,10 +516,11 @@ impl Parser<'_> {
         let mut params = vec![];
         while self.tok() != Tok::RParen {
             let var = self.eat_word("var");
+            let many = var && self.eat(Tok::DotDot);
             let name = self.dotted_name("a parameter", context)?;
             let ty = if self.eat(Tok::Colon) { Some(self.ty()?) } else { None };
             let default = if self.eat(Tok::Assign) { Some(self.expr()?) } else { None };
-            params.push(Param { name, var, ty, default });
+            params.push(Param { name, var, many, ty, default });
             if !self.eat(Tok::Comma) {
                 break;
             }
@@ -695,6 +696,12 @@ impl Parser<'_> {
             }
             "var" => return Ok(StmtKind::Var(self.var_item()?)),
             "minimize" => return self.minimize(),
+            "for" if self.peek(1).tok == Tok::Ident && self.text_of(self.peek(2).span) == "in" => {
+                self.bump();
+                let each = self.each()?;
+                let body = self.block()?;
+                return Ok(StmtKind::For { each, body });
+            }
             "on" if self.peek(1).tok == Tok::Str && self.peek(2).tok == Tok::LBrace => {
                 // The device is stored on the statement by the caller's shape:
                 // re-read here, because the block follows it.
@@ -823,6 +830,10 @@ impl Parser<'_> {
         self.bump();
         let loss = self.expr()?;
         let over = if self.eat_word("over") { Some(self.minimize_over()?) } else { None };
+        let mut through = vec![];
+        while self.eat_word("through") {
+            through.push(self.expr()?);
+        }
         if !self.eat_word("with") {
             let what = if over.is_some() {
                 "`with OPTIMIZER`"
@@ -832,7 +843,26 @@ impl Parser<'_> {
             return Err(self.expected(what, "in `minimize`"));
         }
         let with = self.expr()?;
-        Ok(StmtKind::Minimize { loss, over, with })
+        Ok(StmtKind::Minimize { loss, over, through, with })
+    }
+
+    /// `x in list, y in list` after `for`.
+    pub fn each(&mut self) -> Res<Vec<Each>> {
+        let mut each = vec![];
+        loop {
+            let name = self.simple_name("a name", "after `for`")?;
+            if !self.eat_word("in") {
+                return Err(self.expected("`in LIST`", "after the name of a `for`"));
+            }
+            let list = self.expr()?;
+            let range = self.eat(Tok::DotDot);
+            let open = matches!(self.tok(), Tok::Comma | Tok::LBrace | Tok::RBracket);
+            let end = if range && !open { Some(self.expr()?) } else { None };
+            each.push(Each { name, list, range, end });
+            if !self.eat(Tok::Comma) {
+                return Ok(each);
+            }
+        }
     }
 
     fn minimize_over(&mut self) -> Res<Vec<Name>> {

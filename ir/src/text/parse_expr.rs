@@ -172,9 +172,16 @@ impl Parser<'_> {
             }
             Tok::LBracket => {
                 self.bump();
-                let items = self.list_items(Tok::RBracket)?;
+                let mut items = self.list_items(Tok::RBracket)?;
+                let each = match items.len() {
+                    1 if self.eat_word("for") => Some(self.each()?),
+                    _ => None,
+                };
                 self.close(Tok::RBracket, start)?;
-                ExprKind::List(items)
+                match (each, items.len()) {
+                    (Some(each), 1) => ExprKind::Every(Box::new(items.remove(0)), each),
+                    _ => ExprKind::List(items),
+                }
             }
             Tok::DotDot => {
                 self.bump();

@@ -76,22 +76,32 @@ impl Resolver<'_> {
         for (param, slot) in func.params.iter().zip(&mut slots) {
             let Some(arg) = slot else { continue };
             if param.var {
-                if !matches!(arg.val, Val::Var(_) | Val::Poison) {
+                let fits = match &arg.val {
+                    Val::Poison => true,
+                    Val::Var(_) => !param.many,
+                    Val::List(items) | Val::Tuple(items) => {
+                        param.many && items.iter().all(|i| matches!(i.val, Val::Var(_)))
+                    }
+                    _ => false,
+                };
+                if !fits {
                     let what = arg.val.describe();
                     return self.error(
                         Diag::error(
                             "E0402",
-                            format!("`{}` takes a variable for `{}`", callee.text, param.name.text),
+                            format!(
+                                "`{}` takes {} for `{}`",
+                                callee.text,
+                                if param.many { "a list of variables" } else { "a variable" },
+                                param.name.text
+                            ),
                         )
                         .at(arg.span, format!("this is {what}"))
                         .also(param.name.span, "asked for here"),
                     );
                 }
-            } else if let Val::Var(var) = arg.val {
-                arg.val = match self.read(var, arg.span) {
-                    Some(v) => Val::Tensor(v),
-                    None => Val::Poison,
-                };
+            } else {
+                arg.val = self.read_all(&arg.val, arg.span);
             }
         }
         let element = self.path_element(&func, &slots);

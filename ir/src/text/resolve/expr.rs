@@ -17,6 +17,7 @@ const BUILTINS: &[&str] = &[
     "flatten",
     "full",
     "grad",
+    "len",
     "name_seed",
     "ones",
     "split",
@@ -47,6 +48,7 @@ impl Resolver<'_> {
                 }
                 Val::List(Rc::new(items))
             }
+            ExprKind::Every(item, each) => self.every(item, each),
             ExprKind::Tuple(items) => Val::Tuple(Rc::new(self.items(items))),
             ExprKind::Type(ty, false) => match DType::from_name(&ty.dtype.text) {
                 Some(d) => Val::DType(d),
@@ -72,9 +74,9 @@ impl Resolver<'_> {
                 Diag::error("E0121", "there is no value here").at(expr.span, "expected a value"),
             ),
             ExprKind::Rest(Some(name)) => match self.lookup(&name.text) {
-                Some(Val::Shape(s)) => Val::Shape(s),
+                Some(val @ (Val::Shape(_) | Val::List(_) | Val::Tuple(_) | Val::Poison)) => val,
                 _ => self.error(
-                    Diag::error("E0120", format!("there is no shape `{}`", name.text))
+                    Diag::error("E0120", format!("there is no shape or list `{}`", name.text))
                         .at(expr.span, "a function's types bind shapes: `x: f32[..S]`"),
                 ),
             },
@@ -91,6 +93,9 @@ impl Resolver<'_> {
                     for d in dims.iter() {
                         out.push(Spanned { val: Val::size(d.clone()), span: item.span });
                     }
+                }
+                (ExprKind::Rest(_), Val::List(items) | Val::Tuple(items)) => {
+                    out.extend(items.iter().cloned())
                 }
                 (_, val) => out.push(Spanned { val, span: item.span }),
             }
@@ -232,6 +237,7 @@ impl Resolver<'_> {
         }
         match name {
             "grad" => self.grad(call, span),
+            "len" => self.len_call(call, span),
             "file" => self.file(call, span, want),
             "zeros" | "ones" => self.filled(call, span, if name == "ones" { 1 } else { 0 }, want),
             "zeros_like" | "ones_like" => {

@@ -9,12 +9,14 @@ use crate::graph::Def;
 use crate::text::ast::{Call, Expr, ExprKind, Name};
 use crate::{Attrs, Op, RegionId, ValueId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 impl Resolver<'_> {
     pub(super) fn minimize(
         &mut self,
         loss: &Expr,
         over: Option<&[Name]>,
+        through: &[Expr],
         with: &Expr,
         span: Span,
     ) -> Val {
@@ -27,19 +29,11 @@ impl Resolver<'_> {
             Some(names) => self.named_vars(names, loss_value, span),
             None => self.all_vars(loss_value, loss.span),
         };
-        let call = match &with.kind {
-            ExprKind::Call(call) => (**call).clone(),
-            ExprKind::Name(name) => Call {
-                callee: Name { text: name.clone(), span: with.span },
-                args: vec![],
-                regions: vec![],
-            },
-            _ => {
-                return self.error(
-                    Diag::error("E0414", "expected an optimizer after `with`")
-                        .at(with.span, "such as `optim.sgd(lr: 0.1)`"),
-                );
-            }
+        let Some(call) = as_call(with) else {
+            return self.error(
+                Diag::error("E0414", "expected an optimizer after `with`")
+                    .at(with.span, "such as `optim.sgd(lr: 0.1)`"),
+            );
         };
         let Some((module, index)) = self.function(&call.callee.text) else {
             // The usual words about unknown functions.
@@ -68,11 +62,27 @@ impl Resolver<'_> {
         }
         let Some(op) = self.ops.get("grad").copied() else { return Val::Poison };
         let spec = NodeSpec::new(op, &operands, Attrs::none(), span);
-        let grads = match self.finish(spec, &spans, &[], loss.span) {
+        let mut grads = match self.finish(spec, &spans, &[], loss.span) {
             Val::Tuple(items) => items.to_vec(),
             Val::Poison => return Val::Poison,
             val => vec![Spanned { val, span }],
         };
+        for call in through {
+            match self.through(call, grads) {
+                Some(changed) => grads = changed,
+                None => return Val::Poison,
+            }
+        }
+        if func.params[0].many {
+            let vars = vars.iter().map(|(var, at)| Spanned { val: Val::Var(*var), span: *at });
+            let mut args = vec![
+                ArgVal { name: None, val: Val::List(Rc::new(vars.collect())), span },
+                ArgVal { name: None, val: Val::List(Rc::new(grads)), span },
+            ];
+            args.extend(extra);
+            self.call_with(module, index, &call.callee, args, with.span, None);
+            return Val::Poison;
+        }
         for ((var, at), grad) in vars.iter().zip(grads) {
             let mut args = vec![
                 ArgVal { name: None, val: Val::Var(*var), span: *at },
@@ -82,6 +92,48 @@ impl Resolver<'_> {
             self.call_with(module, index, &call.callee, args, with.span, None);
         }
         Val::Poison
+    }
+
+    /// The gradients as a function of the list of them gives them back.
+    fn through(&mut self, expr: &Expr, grads: Vec<Spanned>) -> Option<Vec<Spanned>> {
+        let Some(call) = as_call(expr) else {
+            self.error(
+                Diag::error("E0473", "expected a function of gradients after `through`")
+                    .at(expr.span, "such as `optim.clip_global_norm(limit: 1.0)`"),
+            );
+            return None;
+        };
+        let Some((module, index)) = self.function(&call.callee.text) else {
+            // The usual words about unknown functions.
+            self.expr(expr, None);
+            return None;
+        };
+        let count = grads.len();
+        let first = ArgVal { name: None, val: Val::List(Rc::new(grads)), span: expr.span };
+        let mut args = vec![first];
+        args.extend(self.args(&call));
+        match self.call_with(module, index, &call.callee, args, expr.span, None) {
+            Val::Poison => None,
+            Val::List(items) | Val::Tuple(items) if items.len() == count => Some(items.to_vec()),
+            val => {
+                let got = match &val {
+                    Val::List(items) | Val::Tuple(items) => format!("{} of them", items.len()),
+                    val => val.describe(),
+                };
+                self.error(
+                    Diag::error(
+                        "E0473",
+                        format!("`{}` must return a list of {count}", call.callee.text),
+                    )
+                    .at(expr.span, format!("returns {got}"))
+                    .help(
+                        "it takes the list of gradients and returns one for each: \
+                         `return [g * 0.5 for g in grads]`",
+                    ),
+                );
+                None
+            }
+        }
     }
 
     /// The variables a list names, each with its place in the list.
@@ -229,5 +281,18 @@ fn is_call_of(part: &str, func: &str) -> bool {
         Some("") => true,
         Some(rest) => rest.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok()),
         None => false,
+    }
+}
+
+/// A call, or a name as a call without arguments.
+fn as_call(expr: &Expr) -> Option<Call> {
+    match &expr.kind {
+        ExprKind::Call(call) => Some((**call).clone()),
+        ExprKind::Name(name) => Some(Call {
+            callee: Name { text: name.clone(), span: expr.span },
+            args: vec![],
+            regions: vec![],
+        }),
+        _ => None,
     }
 }

@@ -10,6 +10,7 @@
 //! - `expr`, `stmt`, `control`: the walk;
 //! - `ops`, `attrs`: calls of ops: literals, broadcasting, attributes;
 //! - `call`: calls of functions; `types`: type patterns and what they bind;
+//! - `lists`: `for`, and lists made by it;
 //! - `state`: variables, reads, initialisers; `writes`: who writes what;
 //! - `sugar`: `zeros`, `split`, indexing, `grad`; `minimize`: training.
 
@@ -17,6 +18,7 @@ mod attrs;
 mod call;
 mod control;
 mod expr;
+mod lists;
 mod literal;
 mod minimize;
 mod ops;

@@ -72,14 +72,26 @@ impl Resolver<'_> {
                     }
                 }
                 None if position < fixed => {
-                    let val = self.expr(&arg.value, None);
+                    let mut val = self.expr(&arg.value, None);
+                    // `concat(parts)`: the first is the fixed one.
+                    if let Val::List(items) = &val
+                        && variadic
+                        && position + 1 == fixed
+                        && items.iter().all(|i| matches!(i.val, Val::Tensor(_) | Val::Var(_)))
+                        && let Some((first, rest)) = items.clone().split_first()
+                    {
+                        many.extend(rest.iter().cloned());
+                        val = first.val.clone();
+                    }
                     operands[position] = Some(Spanned { val, span: arg.value.span });
                     position += 1;
                 }
                 None if variadic => {
                     let val = self.expr(&arg.value, None);
                     match (&arg.value.kind, val) {
-                        (ExprKind::List(_), Val::List(items)) => many.extend(items.iter().cloned()),
+                        (ExprKind::List(_) | ExprKind::Every(..), Val::List(items)) => {
+                            many.extend(items.iter().cloned())
+                        }
                         (_, Val::Tuple(items)) => many.extend(items.iter().cloned()),
                         (_, val) => many.push(Spanned { val, span: arg.value.span }),
                     }

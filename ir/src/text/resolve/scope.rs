@@ -46,6 +46,17 @@ impl Val {
         matches!(self, Val::Poison)
     }
 
+    /// The variables this is, or is a list of.
+    pub fn vars(&self) -> Vec<VarId> {
+        match self {
+            Val::Var(var) => vec![*var],
+            Val::List(items) | Val::Tuple(items) => {
+                items.iter().flat_map(|i| i.val.vars()).collect()
+            }
+            _ => vec![],
+        }
+    }
+
     /// How messages name what this is.
     pub fn describe(&self) -> String {
         match self {

@@ -91,9 +91,10 @@ impl Resolver<'_> {
                 }
                 Val::Poison
             }
-            StmtKind::Minimize { loss, over, with } => {
-                self.minimize(loss, over.as_deref(), with, stmt.span)
+            StmtKind::Minimize { loss, over, through, with } => {
+                self.minimize(loss, over.as_deref(), through, with, stmt.span)
             }
+            StmtKind::For { each, body } => self.for_stmt(each, body),
             StmtKind::Var(item) => {
                 self.local_var(item);
                 Val::Poison

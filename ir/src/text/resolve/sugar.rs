@@ -6,7 +6,7 @@ use super::literal::{Number, scalar};
 use super::scope::{Spanned, Val};
 use crate::build::NodeSpec;
 use crate::diag::{Diag, Span};
-use crate::text::ast::{Arg, Call, Expr, ExprKind, IndexItem};
+use crate::text::ast::{Arg, Call, Expr, IndexItem};
 use crate::{Attr, Attrs, DType, Dim, Op, TensorType, ValueId};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -202,9 +202,9 @@ impl Resolver<'_> {
         let Some(y) = self.arg(&call.args, 0, "y") else { return self.missing(call, "y") };
         let Some(wrt) = self.arg(&call.args, 9, "wrt") else { return self.missing(call, "wrt") };
         let y_val = self.expr(y, None);
-        let (items, many) = match &wrt.kind {
-            ExprKind::List(items) => (items.iter().collect::<Vec<&Expr>>(), true),
-            _ => (vec![wrt], false),
+        let (items, many) = match self.expr(wrt, None) {
+            Val::List(items) | Val::Tuple(items) => (items.to_vec(), true),
+            val => (vec![Spanned { val, span: wrt.span }], false),
         };
         let mut operands = vec![];
         let mut spans = vec![y.span];
@@ -230,8 +230,7 @@ impl Resolver<'_> {
             );
         }
         for item in items {
-            let val = self.expr(item, None);
-            match self.tensor(&val, item.span, None) {
+            match self.tensor(&item.val, item.span, None) {
                 Some(v) => {
                     let ty = self.type_of(v);
                     if !ty.dtype.is_float() {

@@ -5,10 +5,9 @@
 //! safe, too few is not.
 
 use super::Resolver;
-use super::scope::Val;
 use crate::VarId;
 use crate::op::Effect;
-use crate::text::ast::{Block, Call, Expr, ExprKind, IndexItem, Stmt, StmtKind};
+use crate::text::ast::{Block, Call, Each, Expr, ExprKind, IndexItem, Stmt, StmtKind};
 use std::collections::BTreeSet;
 
 /// What calling a function may write.
@@ -52,10 +51,8 @@ impl Resolver<'_> {
     fn wrote_name(&self, name: &str, names: &Names<'_>, out: &mut Writes) {
         match names {
             Names::Frame => {
-                if let Some(Val::Var(var)) =
-                    self.frames.last().and_then(|f| f.get(name)).map(|b| b.val.clone())
-                {
-                    out.vars.insert(var);
+                if let Some(bound) = self.frames.last().and_then(|f| f.get(name)) {
+                    out.vars.extend(bound.val.vars());
                 }
                 if let Some(var) = self.modules[self.module()].vars.get(name) {
                     out.vars.insert(*var);
@@ -68,6 +65,27 @@ impl Resolver<'_> {
                     out.vars.insert(*var);
                 }
             }
+        }
+    }
+
+    /// The variables an argument names, alone or in a list.
+    fn wrote_expr(&self, expr: &Expr, names: &Names<'_>, out: &mut Writes) {
+        match &expr.kind {
+            ExprKind::Name(name) => self.wrote_name(name, names, out),
+            ExprKind::List(items) => {
+                for item in items {
+                    self.wrote_expr(item, names, out);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// What the body of a `for` writes may be an item of its lists.
+    fn scan_each(&mut self, each: &[Each], module: usize, names: &Names<'_>, out: &mut Writes) {
+        for each in each {
+            self.scan_expr(&each.list, module, names, out);
+            self.wrote_expr(&each.list, names, out);
         }
     }
 
@@ -91,7 +109,7 @@ impl Resolver<'_> {
                     self.scan_expr(v, module, names, out);
                 }
             }
-            StmtKind::Minimize { loss, over, with } => {
+            StmtKind::Minimize { loss, over, through, with } => {
                 match over {
                     Some(over) => {
                         for name in over {
@@ -103,6 +121,13 @@ impl Resolver<'_> {
                 }
                 self.scan_expr(loss, module, names, out);
                 self.scan_expr(with, module, names, out);
+                for call in through {
+                    self.scan_expr(call, module, names, out);
+                }
+            }
+            StmtKind::For { each, body } => {
+                self.scan_each(each, module, names, out);
+                self.scan_block(body, module, names, out);
             }
             StmtKind::Var(_) => {}
             StmtKind::On(block) => self.scan_block(block, module, names, out),
@@ -116,6 +141,10 @@ impl Resolver<'_> {
                 for item in items {
                     self.scan_expr(item, module, names, out);
                 }
+            }
+            ExprKind::Every(item, each) => {
+                self.scan_each(each, module, names, out);
+                self.scan_expr(item, module, names, out);
             }
             ExprKind::Unary(_, inner) => self.scan_expr(inner, module, names, out),
             ExprKind::Chain(first, rest) => {
@@ -167,9 +196,7 @@ impl Resolver<'_> {
             }
             // Which argument is which parameter does not matter enough to tell.
             for arg in &call.args {
-                if let ExprKind::Name(name) = &arg.value.kind {
-                    self.wrote_name(name, names, out);
-                }
+                self.wrote_expr(&arg.value, names, out);
             }
         } else if let Some(op) = self.ops.get(&*call.callee.text)
             && op.def().effect == Effect::Write
