@@ -1,24 +1,42 @@
-//! `docs/ops.md` says what the op table says.
+//! `docs/ops.md` says what the op table says, `docs/library.md` what the libraries
+//! say.
 
 use std::collections::BTreeSet;
+use tfc_ir::text::library;
 use tfc_ir::{Op, ops::doc};
-
-const PATH: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/ops.md");
 
 #[test]
 fn the_op_reference_is_up_to_date() {
-    let want = doc::reference();
+    up_to_date("docs/ops.md", &doc::reference());
+}
+
+#[test]
+fn the_library_reference_is_up_to_date() {
+    up_to_date("docs/library.md", &library::reference());
+}
+
+fn up_to_date(path: &str, want: &str) {
+    let file = format!("{}/../{path}", env!("CARGO_MANIFEST_DIR"));
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(PATH, &want).unwrap();
+        std::fs::write(&file, want).unwrap();
     }
-    let have = std::fs::read_to_string(PATH).unwrap_or_default();
+    let have = std::fs::read_to_string(&file).unwrap_or_default();
     let differs = want.lines().zip(have.lines()).position(|(a, b)| a != b);
     assert!(
         have == want,
-        "docs/ops.md differs from the op table (line {}): run UPDATE_DOCS=1 cargo test -p tfc-ir \
-         --test reference",
+        "{path} differs from its sources (line {}): run UPDATE_DOCS=1 cargo test -p tfc-ir --test \
+         reference",
         differs.map_or(0, |i| i + 1)
     );
+}
+
+#[test]
+fn library_functions_are_documented() {
+    let functions = library::functions();
+    assert!(functions.len() > 60);
+    for func in functions {
+        assert!(func.doc.ends_with(['.', ':']), "`{}`: a doc comment is sentences", func.name);
+    }
 }
 
 #[test]

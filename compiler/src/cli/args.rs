@@ -330,7 +330,7 @@ pub enum CkptAction {
 
 #[derive(Args, Debug)]
 pub struct Ops {
-    /// The op to describe
+    /// The op, library or library function to describe: `matmul`, `nn`, `nn.dense`
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
 

@@ -1,4 +1,4 @@
-//! `tfc ops`: the op reference.
+//! `tfc ops`: the reference of ops and of library functions.
 
 use super::args;
 use crate::error::Result;
@@ -7,13 +7,14 @@ use tfc_ir::Op;
 use tfc_ir::diag::Diag;
 use tfc_ir::op::{Effect, Grad};
 use tfc_ir::ops::doc;
+use tfc_ir::text::library;
 
 pub fn run(args: &args::Ops) -> Result<String> {
     match &args.name {
         Some(name) => match Op::from_name(name) {
             Some(op) if args.markdown => Ok(doc::entry(op)),
             Some(op) => Ok(describe(op)),
-            None => Err(unknown(name).into()),
+            None => library_text(name).ok_or_else(|| unknown(name).into()),
         },
         None if args.markdown => Ok(doc::reference()),
         None => Ok(list()),
@@ -22,7 +23,9 @@ pub fn run(args: &args::Ops) -> Result<String> {
 
 fn unknown(name: &str) -> Diag {
     let diag = Diag::error("E0902", format!("there is no op named `{name}`"));
-    match crate::nearest(name, Op::ALL.iter().map(|op| op.name())) {
+    let functions = library::functions();
+    let known = Op::ALL.iter().map(|op| op.name()).chain(functions.iter().map(|f| &*f.name));
+    match crate::nearest(name, known) {
         Some(near) => diag.help(format!("did you mean `{near}`?")),
         None => diag.help("`tfc ops` lists them"),
     }
@@ -44,7 +47,27 @@ fn list() -> String {
         let summary = op.def().summary.split_inclusive(". ").next().unwrap_or_default();
         let _ = writeln!(out, "  {:width$}  {}", op.name(), summary.trim_end());
     }
+    let libraries: Vec<String> =
+        tfc_ir::text::LIBRARIES.iter().map(|(name, _)| format!("`tfc ops {name}`")).collect();
+    let _ = writeln!(out, "\nLibraries: {}", libraries.join(", "));
     out
+}
+
+/// The functions of a library (`nn`), or what one of them does (`nn.dense`).
+fn library_text(name: &str) -> Option<String> {
+    let functions = library::functions();
+    if let Some(func) = functions.iter().find(|f| f.name == name) {
+        return Some(format!("{}\n\n{}\n", func.signature, library::paragraph(&func.doc)));
+    }
+    let members: Vec<_> = functions.iter().filter(|f| f.library == name).collect();
+    let width = members.iter().map(|f| f.name.len()).max()?;
+    let mut out = format!("{}\n\n", library::paragraph(&library::about(name)));
+    for func in members {
+        let doc = library::paragraph(&func.doc);
+        let summary = doc.split_inclusive(". ").next().unwrap_or_default();
+        let _ = writeln!(out, "  {:width$}  {}", func.name, summary.trim_end());
+    }
+    Some(out)
 }
 
 /// The reference entry as plain text, with the gradient.

@@ -60,6 +60,7 @@ pub struct LetItem {
 #[derive(Clone, Debug)]
 pub struct FuncItem {
     pub name: Name,
+    pub doc: String,
     pub params: Vec<Param>,
     pub results: Results,
     pub body: Block,

@@ -5,7 +5,7 @@
 //! - [`resolve`]: tree to graph: names, inlining, types, sugar, effects;
 //! - [`mod@print`]: graph to flat, typed text that parses back to the same graph;
 //! - [`mod@fmt`]: source to source, keeping lines and comments;
-//! - [`lib_source`]: the libraries shipped inside the compiler.
+//! - [`lib_source`], [`library`]: the libraries shipped inside the compiler.
 //!
 //! Invariants
 //! - No input panics or overflows the stack; time is linear in the input and in
@@ -17,6 +17,7 @@ pub mod ast;
 pub mod device;
 pub mod fmt;
 pub mod lexer;
+pub mod library;
 pub(crate) mod names;
 pub mod parse;
 mod parse_expr;

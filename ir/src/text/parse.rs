@@ -477,6 +477,7 @@ impl Parser<'_> {
     }
 
     fn func_item(&mut self) -> Res<FuncItem> {
+        let doc = self.doc();
         self.bump();
         let name = self.simple_name("a name", "after `func`")?;
         let params = self.params("in the parameters of a function")?;
@@ -498,7 +499,7 @@ impl Parser<'_> {
             let body = self.block()?;
             grad = Some(GradClause { params, body, span });
         }
-        Ok(FuncItem { name, params, results, body, grad })
+        Ok(FuncItem { name, doc, params, results, body, grad })
     }
 
     fn entry_item(&mut self) -> Res<EntryItem> {
