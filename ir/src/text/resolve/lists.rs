@@ -104,7 +104,9 @@ impl Resolver<'_> {
                 self.error(
                     Diag::error("E0471", "this `for` never ends")
                         .at(first.list.span, "a range without an end")
-                        .help("an open range counts the items of a list: `for x in list, i in 0..`"),
+                        .help(
+                            "an open range counts the items of a list: `for x in list, i in 0..`",
+                        ),
                 );
             }
             return None;
