@@ -45,6 +45,9 @@ pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> R
     let model = dir.write("model.o", object)?;
     let runtime = dir.write(&format!("runtime.{RUNTIME_KIND}"), RUNTIME)?;
     let staged = staged_name(out);
+    // A folder that cannot be written is better told by us than by the linker.
+    let writable = fs::File::create(&staged).and_then(|_| fs::remove_file(&staged));
+    writable.map_err(|e| cannot_write(out, &e))?;
     let result = match kind {
         Output::Executable => executable(&dir, &model, &runtime, &staged, options),
         Output::Shared => shared(&dir, &model, &runtime, &staged, out, options),

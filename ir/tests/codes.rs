@@ -24,8 +24,9 @@ impl Loader for Files {
 #[test]
 fn examples_of_codes_fail_and_fixes_work() {
     let mut wrong = vec![];
-    for code in codes::all() {
-        assert!(code.late == code.fails.is_none(), "{}", code.code);
+    // Those of commands are run with the compiler.
+    for code in codes::all().filter(|c| !c.late) {
+        assert!(code.fails.is_some() && code.fixed.is_some(), "{}", code.code);
         let run = |text: &str| {
             let mut sources = SourceMap::default();
             let file = sources.add("example.graph", text);

@@ -1,13 +1,18 @@
-//! `docs/ops.md` says what the op table says, `docs/library.md` what the libraries
-//! say.
+//! `docs/ops.md` says what the op table says, `docs/errors.md` what the table of
+//! codes says, `docs/library.md` what the libraries say.
 
 use std::collections::BTreeSet;
 use tfc_ir::text::library;
-use tfc_ir::{Op, ops::doc};
+use tfc_ir::{Op, codes, ops::doc};
 
 #[test]
 fn the_op_reference_is_up_to_date() {
     up_to_date("docs/ops.md", &doc::reference());
+}
+
+#[test]
+fn the_error_reference_is_up_to_date() {
+    up_to_date("docs/errors.md", &codes::reference());
 }
 
 #[test]

@@ -28,3 +28,21 @@ fn programs() {
     cases.retain(|c| c.directive().verb == "run");
     all_agree(cases);
 }
+
+/// One compilation, three batch sizes, three ways of running: predictions,
+/// losses, and the variables after a step of training.
+#[test]
+fn examples_at_batch_1_7_and_64() {
+    let dir = scratch();
+    let cases = corpus::examples();
+    for name in ["mlp", "convnet", "norms"] {
+        let case = cases.iter().find(|c| c.name == name).expect("an example of this name");
+        let case = Case {
+            text: format!("//! run; B = 1,7,64; T = 33,1,5; tol = 1e-5\n{}", case.text),
+            ..case.clone()
+        };
+        let subject = Subject::new(&case, dir.path()).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let calls = subject.agree().unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(calls, 3 * subject.graph.entries.len());
+    }
+}

@@ -37,9 +37,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(cli) => cli,
         Err(e) => {
             // Help and version are not failures.
-            let code = if e.use_stderr() { Exit::Usage as u8 } else { 0 };
-            let _ = e.print();
-            return code;
+            if !e.use_stderr() {
+                let _ = e.print();
+                return 0;
+            }
+            usage(&e, &args);
+            return Exit::Usage as u8;
         }
     };
     let _ = FORMAT.set(format(&cli));
@@ -58,6 +61,24 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
             error.exit() as u8
         }
     }
+}
+
+/// Writes what is wrong with the command line itself.
+fn usage(error: &clap::Error, args: &[OsString]) {
+    let json = args.iter().any(|a| a == "--message-format=json")
+        || args.windows(2).any(|w| w[0] == "--message-format" && w[1] == "json");
+    let text = error.render().to_string();
+    if json {
+        let message = text.strip_prefix("error: ").unwrap_or(&text);
+        let message = message.split("\n\n").next().unwrap_or(message);
+        let words: Vec<&str> = message.split_whitespace().collect();
+        let diag = Diag::error("E0901", words.join(" "));
+        return print(&[diag], &SourceMap::default(), Style::Json);
+    }
+    let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    let text = if colour { error.render().ansi().to_string() } else { text };
+    let text = text.replacen("error:", "error[E0901]:", 1);
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// What a subcommand did.

@@ -5,7 +5,8 @@
 //! - The list is sorted by code and has no gaps in meaning: a code is never
 //!   given to something else.
 //! - Where a graph alone can show the error, there is one that fails with this
-//!   code and one that is fixed; both are run as tests.
+//!   code and one that is fixed. Where it takes a command, there is a graph with
+//!   a command that fails and one that works. All of them are run as tests.
 
 mod gradients;
 mod outside;
@@ -21,13 +22,15 @@ pub struct Code {
     pub title: &'static str,
     /// Why it is an error and what to do.
     pub text: &'static str,
-    /// A graph that fails with this code.
+    /// A graph that fails with this code; for a late code, a command.
     pub fails: Option<&'static str>,
-    /// The same graph, put right.
+    /// The same, put right.
     pub fixed: Option<&'static str>,
     /// Seen only after the graph is resolved: by later passes, at run time, on
     /// the command line. No graph text shows it to the front end.
     pub late: bool,
+    /// The `m.graph` that the commands are about.
+    pub graph: Option<&'static str>,
 }
 
 const fn graph(
@@ -37,11 +40,24 @@ const fn graph(
     fails: &'static str,
     fixed: &'static str,
 ) -> Code {
-    Code { code, title, text, fails: Some(fails), fixed: Some(fixed), late: false }
+    Code { code, title, text, fails: Some(fails), fixed: Some(fixed), late: false, graph: None }
+}
+
+/// Shown by two lines for a shell, in a folder that holds `graph` as `m.graph`.
+const fn command(
+    code: &'static str,
+    title: &'static str,
+    text: &'static str,
+    graph: &'static str,
+    fails: &'static str,
+    fixed: &'static str,
+) -> Code {
+    let graph = Some(graph);
+    Code { code, title, text, fails: Some(fails), fixed: Some(fixed), late: true, graph }
 }
 
 const fn late(code: &'static str, title: &'static str, text: &'static str) -> Code {
-    Code { code, title, text, fails: None, fixed: None, late: true }
+    Code { code, title, text, fails: None, fixed: None, late: true, graph: None }
 }
 
 const TABLES: [&[Code]; 5] =
@@ -61,15 +77,46 @@ pub fn find(code: &str) -> Option<&'static Code> {
 /// What `tfc explain` prints.
 pub fn explain(code: &Code) -> String {
     let mut out = format!("{}: {}\n\n{}\n", code.code, code.title, wrap(code.text));
-    for (heading, example) in [("This fails:", code.fails), ("This works:", code.fixed)] {
-        if let Some(example) = example {
-            out.push_str(&format!("\n{heading}\n\n"));
-            for line in example.trim_end().lines() {
-                out.push_str(if line.is_empty() { "" } else { "    " });
-                out.push_str(line);
-                out.push('\n');
-            }
+    for (heading, lines) in examples(code) {
+        out.push_str(&format!("\n{heading}\n\n"));
+        out.push_str(&indented(&lines));
+    }
+    out
+}
+
+/// `docs/errors.md`: every code as `tfc explain` shows it.
+pub fn reference() -> String {
+    let mut out = String::from(
+        "# Errors\n\nEvery error of tfc and of the programs it makes has a code, and `tfc explain \
+         CODE` says what is on this page. The page is made from the table in `ir/src/codes`; the \
+         examples are run by tests. The exit code of a command is 1 where the graph or the data is \
+         wrong, 2 for wrong usage, 3 for files and the machine, 4 for a lost peer, and 101 for a \
+         bug in tfc.\n",
+    );
+    for code in all() {
+        out.push_str(&format!("\n## {}: {}\n\n{}\n", code.code, code.title, code.text));
+        for (heading, lines) in examples(code) {
+            out.push_str(&format!("\n{heading}\n\n{}", indented(&lines)));
         }
+    }
+    out
+}
+
+/// What shows the error: headings with the text below them.
+fn examples(code: &Code) -> Vec<(&'static str, String)> {
+    let prompt = |line: &str| if code.late { format!("$ {line}") } else { line.to_string() };
+    let graph = code.graph.map(|g| ("With this `m.graph`:", g.to_string()));
+    let fails = code.fails.map(|f| ("This fails:", prompt(f)));
+    let fixed = code.fixed.map(|f| ("This works:", prompt(f)));
+    graph.into_iter().chain(fails).chain(fixed).collect()
+}
+
+fn indented(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.trim_end().lines() {
+        out.push_str(if line.is_empty() { "" } else { "    " });
+        out.push_str(line);
+        out.push('\n');
     }
     out
 }

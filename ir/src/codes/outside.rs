@@ -1,91 +1,175 @@
 //! E05xx to E09xx: feeds and run-time checks, state files, peers, toolchain and
 //! files, command line, bugs.
 
-use super::{Code, graph, late};
+use super::{Code, command, graph, late};
 
 pub const CODES: &[Code] = &[
-    late(
+    command(
         "E0501",
         "a feed is missing",
         "Every parameter of the entry is fed: `--feed x=x.npy`. `--signature` prints a line ready to paste.",
+        "graph m\ndim B\nentry f(x: f32[B, 2], y: i32[B]) -> f32[B, 2] {\n  return x * cast(reshape(y, [B, 1]), to: f32)\n}\n",
+        "tfc run m.graph f --feed 'x=[[1, 2]]'",
+        "tfc run m.graph f --feed 'x=[[1, 2]]' --feed 'y=[3]'",
     ),
-    late(
+    command(
         "E0502",
         "a feed or value the entry does not take",
         "The entry has no parameter of this name, or more is given than it takes. `--signature` lists them.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m && ./m f --feed 'y=[1, 2]'",
+        "tfc compile m.graph -o m && ./m f --feed 'x=[1, 2]'",
     ),
-    late(
+    command(
         "E0503",
         "a feed of another element type",
         "Nothing is converted silently: store the array in the type the entry asks for.",
+        "graph m\nentry ints() -> (n: i32[2]) {\n  return i32[2](1, 2)\n}\nentry floats() -> (n: f32[2]) {\n  return f32[2](1, 2)\n}\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph ints --out n=n.npy && tfc run m.graph f --feed x=n.npy",
+        "tfc run m.graph floats --out n=n.npy && tfc run m.graph f --feed x=n.npy",
     ),
-    late("E0504", "a feed of another rank", "The array has more or fewer axes than the parameter."),
-    late(
+    command(
+        "E0504",
+        "a feed of another rank",
+        "The array has more or fewer axes than the parameter.",
+        "graph m\ndim B\nentry f(x: f32[B, 2], y: i32[B]) -> f32[B, 2] {\n  return x * cast(reshape(y, [B, 1]), to: f32)\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]' --feed 'y=[3]'",
+        "tfc run m.graph f --feed 'x=[[1, 2]]' --feed 'y=[3]'",
+    ),
+    command(
         "E0505",
         "a feed of another size",
         "An axis of the array has a size the parameter does not allow.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2, 3]'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
-    late(
+    command(
         "E0506",
         "feeds that disagree",
         "A named dim has one value in a call: `x: f32[B, 3]` and `y: i32[B]` are fed with equal numbers of rows.",
+        "graph m\ndim B\nentry f(x: f32[B, 2], y: i32[B]) -> f32[B, 2] {\n  return x * cast(reshape(y, [B, 1]), to: f32)\n}\n",
+        "tfc run m.graph f --feed 'x=[[1, 2], [3, 4]]' --feed 'y=[5]'",
+        "tfc run m.graph f --feed 'x=[[1, 2], [3, 4]]' --feed 'y=[5, 6]'",
     ),
-    late(
+    command(
         "E0507",
         "a size out of its range",
         "The dim was declared with a range, `dim B: 1..256`, and the feed is outside it.",
+        "graph m\ndim B: 1..2\nentry f(x: f32[B]) -> f32[B] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2, 3]'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
-    late(
+    command(
         "E0508",
         "a size that cannot be",
-        "A size computed from the dims of this call is negative.",
+        "`tfc bench` makes its own inputs. With the sizes it was given, an axis of one of them would be negative.",
+        "graph m\ndim B\nentry f(x: f32[B - 4], y: f32[B]) -> f32[B - 4] {\n  return x + y[4:]\n}\n",
+        "tfc bench m.graph --calls 1 --dim B=2",
+        "tfc bench m.graph --calls 1 --dim B=8",
     ),
-    late(
+    command(
         "E0509",
         "an assertion failed",
         "An `assert` in the graph found its condition false; the message is the graph's.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  assert(all(x > 0), message: \"x must be positive\")\n  return log(x)\n}\n",
+        "tfc run m.graph f --feed 'x=[1, -2]'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
-    late(
+    command(
         "E0510",
         "an index out of range",
         "`scatter_add` and the other scatter updates do not ignore indices outside the tensor. (`gather` and the dynamic slices clamp theirs.)",
+        "graph m\nentry f(rows: f32[2, 1], ids: i32[2]) -> f32[3, 1] {\n  return scatter_add(zeros(shape: [3, 1], dtype: f32), ids, rows)\n}\n",
+        "tfc run m.graph f --feed 'rows=[[1], [2]]' --feed 'ids=[0, 3]'",
+        "tfc run m.graph f --feed 'rows=[[1], [2]]' --feed 'ids=[0, 2]'",
     ),
-    late(
+    command(
         "E0511",
-        "a run-time check failed",
-        "The message says what was checked and what was found.",
+        "a damaged .npy file",
+        "The file does not start as a .npy file does, or ends too early. `numpy.save` writes such files.",
+        "graph m\nentry ints() -> (n: i32[2]) {\n  return i32[2](1, 2)\n}\nentry floats() -> (n: f32[2]) {\n  return f32[2](1, 2)\n}\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "echo hello > n.npy && tfc run m.graph f --feed x=n.npy",
+        "tfc run m.graph floats --out n=n.npy && tfc run m.graph f --feed x=n.npy",
     ),
-    late(
+    command(
         "E0512",
-        "a data file that cannot be read",
-        "The file is damaged, or not of the kind its ending says.",
+        "a damaged .npz file",
+        "The file is not a .npz archive, or ends too early. `numpy.savez` writes such files.",
+        "graph m\nentry ints() -> (n: i32[2]) {\n  return i32[2](1, 2)\n}\nentry floats() -> (n: f32[2]) {\n  return f32[2](1, 2)\n}\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "echo hello > n.npz && tfc run m.graph f --feed x=n.npz",
+        "tfc run m.graph floats --out n=n.npz && tfc run m.graph f --feed x=n.npz",
     ),
-    late(
+    command(
         "E0513",
         "a malformed value",
         "A value on the command line is a number, a list such as `[[1, 2], [3, 4]]`, or a file.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
-    late("E0514", "an unknown kind of data file", "Data files are .npy, .npz and .safetensors."),
-    late(
+    command(
+        "E0514",
+        "an unknown kind of data file",
+        "Data files are .npy, .npz and .safetensors.",
+        "graph m\nentry ints() -> (n: i32[2]) {\n  return i32[2](1, 2)\n}\nentry floats() -> (n: f32[2]) {\n  return f32[2](1, 2)\n}\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph floats --out n=n.csv",
+        "tfc run m.graph floats --out n=n.npy",
+    ),
+    command(
         "E0515",
         "no such array in the file",
-        "Name the array after the file: `--feed x=data.npz:x`.",
+        "Name the array after the file: `--feed x=data.npz:x`. An archive of one array needs no name.",
+        "graph m\nentry two() -> (a: f32[1], b: f32[1]) {\n  return f32[1](1), f32[1](2)\n}\nentry f(x: f32[1]) -> f32[1] {\n  return x + 1\n}\n",
+        "tfc run m.graph two --out a=ab.npz --out b=ab.npz && tfc run m.graph f --feed x=ab.npz",
+        "tfc run m.graph two --out a=ab.npz --out b=ab.npz && tfc run m.graph f --feed x=ab.npz:a",
     ),
-    late(
+    command(
         "E0516",
         "sizes too large",
         "The sizes of this call need more memory than there is, or than can be counted.",
+        "graph m\ndim B\nentry f(x: f32[B]) -> f32[] {\n  big = broadcast(x, shape: [B * 1_000_000, B * 1_000_000, B])\n  return sum(cumsum(big, axis: 0))\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2, 3, 4]'",
+        "tfc run m.graph f --feed 'x=[]'",
     ),
     late("E0517", "a dim nothing tells", "No feed has an axis of this dim."),
-    late("E0518", "no examples", "The feeds have no rows to train on, or a size came out wrong."),
+    command(
+        "E0518",
+        "sizes an op cannot work with",
+        "An op of the graph needs sizes that the feeds of this call do not have: a slice that would end behind the last element, a window larger than the image. The message says which.",
+        "graph m\ndim B\nentry f(x: f32[B]) -> f32[3] {\n  return x[0:3]\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
+        "tfc run m.graph f --feed 'x=[1, 2, 3]'",
+    ),
     late("E0519", "data that cannot be used", "The file was read, but what it holds does not fit."),
-    late("E0520", "something given twice", "A feed or result is named once."),
-    late("E0521", "no such result", "The entry has no result of this name or number."),
-    late("E0522", "a batch that does not fit", "`--batch` slices feeds along the dim they share."),
+    command(
+        "E0520",
+        "something given twice",
+        "A feed or result is named once.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]' --feed 'x=[3, 4]'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
+    ),
+    command(
+        "E0521",
+        "no such result",
+        "The entry has no result of this name or number.",
+        "graph m\nentry ints() -> (n: i32[2]) {\n  return i32[2](1, 2)\n}\nentry floats() -> (n: f32[2]) {\n  return f32[2](1, 2)\n}\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph floats --out y=y.npy",
+        "tfc run m.graph floats --out n=n.npy",
+    ),
     late(
+        "E0522",
+        "memory that does not fit a result",
+        "A caller from C or Rust gave memory for the results that is too small, not aligned, or for another number of results.",
+    ),
+    command(
         "E0523",
         "an entry that cannot be run in batches",
         "`--batch`, `--epochs`, `--steps` and `--shuffle` cut the feeds along the run-time dim that is their first size. The entry has no such dim or two different ones, or the feeds hold no examples.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]' --batch 1",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
     graph(
         "E0530",
@@ -143,25 +227,34 @@ pub const CODES: &[Code] = &[
         "A resumed run goes on in the middle of its data, so the number of examples and their order \
          are those of the run that was saved.",
     ),
-    late(
+    command(
         "E0601",
-        "a state file that cannot be used",
-        "The file given with `--state` is damaged or not a state file.",
+        "a damaged .safetensors file",
+        "The file is not a .safetensors file, or ends too early. State and feeds may both be such files.",
+        "graph m\nvar n: i32[] = 0\nentry step(by: i32[]) -> (now: i32[]) {\n  n += by\n  return n\n}\n",
+        "echo hello > s.safetensors && tfc run m.graph step --feed by=1 --state s.safetensors",
+        "tfc run m.graph step --feed by=1 --state s.safetensors",
     ),
     late(
         "E0602",
         "a state file of another program",
         "The file holds the variables of another graph.",
     ),
-    late(
+    command(
         "E0603",
         "a variable missing in a state file",
         "The state file does not have all variables of the program.",
+        "graph m\nvar n: i32[] = 0\nvar total: i32[] = 0\nentry make() -> (k: i32[]) {\n  return i32[](7)\n}\nentry step(by: i32[]) -> (now: i32[]) {\n  n += by\n  total += n\n  return total\n}\n",
+        "tfc run m.graph make --out k=s.safetensors && tfc run m.graph step --feed by=1 --state s.safetensors",
+        "tfc run m.graph step --feed by=1 --state s.safetensors",
     ),
-    late(
+    command(
         "E0604",
         "a variable of another type",
         "What is stored or given for the variable has another element type or shape.",
+        "graph m\nvar n: i32[] = 0\nentry make() -> (n: f32[]) {\n  return f32[](7)\n}\nentry make_int() -> (n: i32[]) {\n  return i32[](7)\n}\nentry step(by: i32[]) -> (now: i32[]) {\n  n += by\n  return n\n}\n",
+        "tfc run m.graph make --out n=s.safetensors && tfc run m.graph step --feed by=1 --state s.safetensors",
+        "tfc run m.graph make_int --out n=s.safetensors && tfc run m.graph step --feed by=1 --state s.safetensors",
     ),
     late("E0605", "no such variable", "The program has no variable of this name."),
     late(
@@ -169,18 +262,38 @@ pub const CODES: &[Code] = &[
         "a peer was lost",
         "Another process of the job did not answer in time. The message names it and what was waited for.",
     ),
-    late(
+    command(
         "E0801",
         "no linker",
         "Making an executable needs a C linker: install gcc or clang, or name one with `--linker`. `tfc run` needs none.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m --linker no-such-linker",
+        "tfc compile m.graph -o m",
     ),
-    late("E0802", "the linker failed", "What the linker said is in the notes."),
-    late(
+    command(
+        "E0802",
+        "the linker failed",
+        "What the linker said is in the notes.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m --linker false",
+        "tfc compile m.graph -o m",
+    ),
+    command(
         "E0803",
         "a file that cannot be written",
         "Check the folder, the permissions and the space on the disk.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o no-such-folder/m",
+        "tfc compile m.graph -o m",
     ),
-    late("E0804", "a file that cannot be read", "Check the path and the permissions."),
+    command(
+        "E0804",
+        "a file that cannot be read",
+        "Check the path and the permissions.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc check n.graph",
+        "tfc check m.graph",
+    ),
     late(
         "E0805",
         "this machine cannot run the program",
@@ -196,25 +309,62 @@ pub const CODES: &[Code] = &[
         "a bug in tfc",
         "This is not your fault. Please report it with the file the message names.",
     ),
-    late("E0901", "wrong usage", "`--help` shows how the command is used."),
-    late(
+    command(
+        "E0901",
+        "wrong usage",
+        "`--help` shows how the command is used.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile",
+        "tfc compile m.graph",
+    ),
+    command(
         "E0902",
         "no such thing",
         "The command line names something that does not exist; the message says what there is.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc opt m.graph --passes flod",
+        "tfc opt m.graph --passes fold",
     ),
-    late(
+    command(
         "E0903",
         "arguments that do not go together",
         "An option is missing, or excludes another.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  h = x + 1\n  return h * 2\n}\nentry g(x: f32[2]) -> f32[2] {\n  return x\n}\n",
+        "tfc run m.graph --fetch h --feed 'x=[1, 2]'",
+        "tfc run m.graph f --fetch h --feed 'x=[1, 2]'",
     ),
-    late(
+    command(
         "E0911",
         "no such entry",
         "Name one of the program's entries first: `./program ENTRY --feed ...`.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph g --feed 'x=[1, 2]'",
+        "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
-    late("E0912", "no such option", "`--help` lists the options."),
-    late("E0913", "an option without its value", "The option needs a value after it."),
-    late("E0914", "a value that does not fit the option", "The message says what it must be."),
+    command(
+        "E0912",
+        "no such option",
+        "`--help` lists the options.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m && ./m f --feeds 'x=[1, 2]'",
+        "tfc compile m.graph -o m && ./m f --feed 'x=[1, 2]'",
+    ),
+    command(
+        "E0913",
+        "an option without its value",
+        "The option needs a value after it.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m && ./m f --feed",
+        "tfc compile m.graph -o m && ./m f --feed 'x=[1, 2]'",
+    ),
+    command(
+        "E0914",
+        "a value that does not fit the option",
+        "The message says what it must be.",
+        "graph m\ndim B\nentry f(x: f32[B]) -> f32[B] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]' --batch none",
+        "tfc run m.graph f --feed 'x=[1, 2]' --batch 1",
+    ),
     late(
         "E0998",
         "a bug in tfc: an ill-typed graph",

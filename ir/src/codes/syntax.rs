@@ -1,6 +1,6 @@
 //! E01xx: syntax and names.
 
-use super::{Code, graph, late};
+use super::{Code, command, graph, late};
 
 pub const CODES: &[Code] = &[
     graph(
@@ -91,10 +91,13 @@ pub const CODES: &[Code] = &[
         "graph g\nvar w: f32[3] = zeros\n",
         "graph g\nvar w: f32[3] = zeros\nentry get() -> f32[3] {\n  return w\n}\n",
     ),
-    late(
+    command(
         "E0113",
         "a file is not formatted",
         "`tfc fmt --check` found a file that `tfc fmt` would change. Run `tfc fmt FILE`.",
+        "graph m\nentry f(x: f32[2])->f32[2]{\n  return x+1\n}\n",
+        "tfc fmt --check m.graph",
+        "tfc fmt m.graph && tfc fmt --check m.graph",
     ),
     graph(
         "E0114",
@@ -103,10 +106,13 @@ pub const CODES: &[Code] = &[
         "dim B: 8..1\nentry f(x: f32[B]) -> f32[B] {\n  return x\n}\n",
         "dim B: 1..8\nentry f(x: f32[B]) -> f32[B] {\n  return x\n}\n",
     ),
-    late(
+    command(
         "E0115",
         "libraries that use each other",
         "One of the files in the circle must do without the other. Move what both need into a third.",
+        "graph m\nuse \"a.graph\" as a\nentry f(x: f32[2]) -> f32[2] {\n  return a.g(x)\n}\n",
+        "printf 'use \"b.graph\" as b\\nfunc g(x) {\\n  return x\\n}\\n' > a.graph; printf 'use \"a.graph\" as a\\n' > b.graph; tfc check m.graph",
+        "printf 'func g(x) {\\n  return x\\n}\\n' > a.graph; tfc check m.graph",
     ),
     graph(
         "E0116",
