@@ -121,7 +121,7 @@ impl Binding {
                 return Ok(());
             }
             self.dims[d as usize] = -1;
-            return Err(mismatch(entry, feeds, feed, axis).note(format!(
+            return Err(mismatch(entry, feeds, feed).note(format!(
                 "no size of {} makes the {} {size}",
                 plan.dims[d as usize].name,
                 ordinal_axis(axis)
@@ -131,10 +131,10 @@ impl Binding {
         if want == Some(size) {
             return Ok(());
         }
-        let mut e = mismatch(entry, feeds, feed, axis);
+        let mut e = mismatch(entry, feeds, feed);
+        let must = want.map_or("too large".to_owned(), |w| w.to_string());
+        e = e.note(format!("the {} is {size}, but must be {must} here", ordinal_axis(axis)));
         if expr.as_const().is_none() {
-            let want = want.map_or("too large".to_owned(), |w| w.to_string());
-            e = e.note(format!("the {} must be {want} here", ordinal_axis(axis)));
             for (d, info) in plan.dims.iter().enumerate() {
                 if expr.0.contains(&ExprOp::Dim(d as u32)) {
                     e = e.note(self.origin(&info.name, entry, feeds, d));
@@ -249,7 +249,7 @@ fn ordinal_axis(axis: usize) -> String {
 }
 
 #[cold]
-fn mismatch(entry: &Entry, feeds: &[FeedView<'_>], feed: usize, _axis: usize) -> Error {
+fn mismatch(entry: &Entry, feeds: &[FeedView<'_>], feed: usize) -> Error {
     let (port, given) = (&entry.params[feed], &feeds[feed]);
     Error::data(
         "E0505",
@@ -270,7 +270,11 @@ fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
             ),
         )
         .note(format!("the elements are {}, not {}", feed.dtype, port.dtype))
-        .help(format!("convert it first, in Python: `x.astype(\"{}\")`", numpy_name(port.dtype))));
+        .help(format!(
+            "convert it first, in Python: `{}.astype(\"{}\")`",
+            port.name,
+            numpy_name(port.dtype)
+        )));
     }
     if feed.shape.len() != port.shape.len() {
         let e = Error::data(
@@ -282,7 +286,11 @@ fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
                 feed.type_text()
             ),
         )
-        .note(format!("it has {} axes instead of {}", feed.shape.len(), port.shape.len()));
+        .note(format!(
+            "the number of axes is {} instead of {}",
+            feed.shape.len(),
+            port.shape.len()
+        ));
         let one_short = feed.shape.len() + 1 == port.shape.len();
         return Err(if one_short {
             e.help("a single example still needs its batch axis: add one of size 1")

@@ -98,7 +98,7 @@ fn wrong_feeds_are_explained() {
     assert_eq!(
         failure(&m, "predict", &[&floats(&[4], &[0.0; 4])]),
         "error[E0504]: feed `x` must be f32[B, 4], but was given f32[4]\n  \
-         = note: it has 1 axes instead of 2\n  \
+         = note: the number of axes is 1 instead of 2\n  \
          = help: a single example still needs its batch axis: add one of size 1"
     );
     assert_eq!(
@@ -139,7 +139,7 @@ fn compound_sizes_are_checked_or_solved() {
     assert_eq!(
         failure(&m, "f", &[&a, &floats(&[7], &[0.0; 7])]),
         "error[E0505]: feed `c` must be f32[3*B], but was given f32[7]\n  \
-         = note: the first size must be 6 here\n  \
+         = note: the first size is 7, but must be 6 here\n  \
          = note: feed `a` is f32[B] and was given f32[2], so B = 2"
     );
     let m = load(&plan(false), &[], 1).unwrap();

@@ -147,6 +147,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         entries,
         init,
         source: sources.files.first().map_or(String::new(), |f| f.name.clone()),
+        doc: graph.doc.clone(),
     };
     Ok(Program { plan, kernels: build.kernels, consts: build.const_bytes })
 }

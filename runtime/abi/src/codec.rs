@@ -291,7 +291,7 @@ macro_rules! wire_struct {
 }
 
 wire_struct! {
-    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source }
+    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc }
     DimInfo { name, min, max }
     VarInfo { name, dtype, shape, user }
     ConstInfo { dtype, shape, offset, len }

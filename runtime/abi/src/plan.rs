@@ -28,6 +28,8 @@ pub struct Plan {
     pub init: Option<u32>,
     /// Source text file name, for messages.
     pub source: String,
+    /// The documentation of the graph.
+    pub doc: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -95,6 +95,7 @@ fn sample() -> Plan {
     };
     Plan {
         name: "sample".into(),
+        doc: "About it.".into(),
         graph_hash: std::array::from_fn(|i| i as u8 * 7),
         dims: vec![DimInfo { name: "B".into(), min: 0, max: i64::MAX }],
         vars: vec![VarInfo { name: "w".into(), dtype: DType::F32, shape: vec![4], user: true }],

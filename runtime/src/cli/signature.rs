@@ -8,7 +8,8 @@ use tfc_abi::plan::{Entry, Plan, Port, VarInfo};
 
 /// `--help`.
 pub fn help(plan: &Plan, program: &str) -> String {
-    let mut s = format!("{}: a program compiled by tfc\n\nUsage:\n", plan.name);
+    let about = if plan.doc.is_empty() { "a program compiled by tfc" } else { &plan.doc };
+    let mut s = format!("{}: {about}\n\nUsage:\n", plan.name);
     for (_, e) in user_entries(plan) {
         let _ = writeln!(s, "  {}", line(e, program));
     }
@@ -33,6 +34,9 @@ pub fn text(plan: &Plan, program: &str) -> String {
         let _ = write!(s, " ({})", plan.source);
     }
     s.push('\n');
+    for doc in plan.doc.lines() {
+        let _ = writeln!(s, "{doc}");
+    }
     let dims: Vec<String> = plan
         .dims
         .iter()
