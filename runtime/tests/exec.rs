@@ -103,7 +103,8 @@ fn wrong_feeds_are_explained() {
     );
     assert_eq!(
         failure(&m, "predict", &[&floats(&[2, 5], &[0.0; 10])]),
-        "error[E0505]: feed `x` must be f32[B, 4], but was given f32[2, 5]"
+        "error[E0505]: feed `x` must be f32[B, 4], but was given f32[2, 5]\n  \
+         = note: the second size is 5, but must be 4 here"
     );
     assert_eq!(
         failure(&m, "train", &[&x, &floats(&[3], &[0.0; 3])]),
