@@ -315,7 +315,8 @@ impl<'a> Rewriter<'a> {
         self.inline_into(region, args, &mut map)
     }
 
-    fn inline_into(
+    /// As [`Rewriter::inline`]; `map` says what stands for which value.
+    pub fn inline_into(
         &mut self,
         region: RegionId,
         args: &[ValueId],
@@ -415,6 +416,13 @@ impl<'a> Rewriter<'a> {
     /// or one around it. What these defined so far can be used here.
     pub fn is_open(&self, region: RegionId) -> bool {
         region == self.region || self.around.contains(&region)
+    }
+
+    /// The regions being filled, outermost first.
+    pub fn open_regions(&self) -> Vec<RegionId> {
+        let mut out = self.around.clone();
+        out.push(self.region);
+        out
     }
 
     /// What stands for an old value. Values are defined before they are used,

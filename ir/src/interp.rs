@@ -145,7 +145,8 @@ pub fn run_func(
             return Err(Error { span: need.span, ..Error::new("E0518", message) });
         }
     }
-    let mut machine = Machine { func, state, dims, env: SecondaryMap::new(), out };
+    let stacks = BTreeMap::new();
+    let mut machine = Machine { func, state, dims, env: SecondaryMap::new(), stacks, out };
     let args = feeds.iter().map(Array::from_tensor).collect();
     let results = machine.region(func.body, args)?;
     Ok(results.iter().map(Array::to_tensor).collect())
@@ -279,6 +280,7 @@ struct Machine<'a> {
     state: &'a mut State,
     dims: BTreeMap<Arc<str>, i64>,
     env: SecondaryMap<ValueId, Option<Array>>,
+    stacks: BTreeMap<String, Vec<Array>>,
     out: &'a mut dyn Write,
 }
 
@@ -403,6 +405,18 @@ impl Machine<'_> {
                     text => format!("assertion failed: {text}"),
                 };
                 Err(Error::new("E0509", message))
+            }
+            Op::StackPush => {
+                let [x] = take(node, operands)?;
+                self.stacks.entry(node.attrs.str("stack").to_string()).or_default().push(x);
+                Ok(vec![])
+            }
+            Op::StackPop => {
+                let name = node.attrs.str("stack");
+                let x = self.stacks.get_mut(name).and_then(Vec::pop);
+                Ok(vec![x.ok_or_else(|| {
+                    Error::new("E0550", format!("nothing is left on the stack `{name}`"))
+                })?])
             }
             Op::If => {
                 // Regions are `then`, `else`.

@@ -33,6 +33,7 @@ pub mod ops;
 pub mod program;
 pub mod require;
 pub mod rule;
+pub mod stacks;
 pub mod tensor;
 pub mod text;
 pub mod ty;

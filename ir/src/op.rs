@@ -121,6 +121,8 @@ pub enum Effect {
     Read,
     /// Writes a variable (and may read it).
     Write,
+    /// Puts a value on a stack of the call, or takes one off.
+    Stack,
     /// Anything else the world can see: print, assert.
     Io,
     /// What its regions do, and no more: `if`, `while`.

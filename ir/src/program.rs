@@ -184,6 +184,12 @@ impl Printer<'_> {
                 Step::Assert { cond, message, .. } => {
                     writeln!(out, "assert {} {message:?}", self.buf(*cond))?;
                 }
+                Step::Push { stack, src } => {
+                    writeln!(out, "push stack{stack} {}", self.buf(*src))?;
+                }
+                Step::Pop { stack, dst, .. } => {
+                    writeln!(out, "pop {} = stack{stack}", self.buf(*dst))?;
+                }
                 Step::If { cond, then, otherwise } => {
                     writeln!(out, "if {} {{", self.buf(*cond))?;
                     self.steps(then, depth + 1, out)?;

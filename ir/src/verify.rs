@@ -62,6 +62,8 @@ pub fn verify(graph: &Graph, stage: Stage) -> Vec<Diag> {
             bound: BTreeSet::new(),
         };
         checker.func();
+        let known = diags.is_empty();
+        diags.extend(crate::stacks::check(func).into_iter().filter(|_| known));
     }
     diags
 }

@@ -1,24 +1,33 @@
 //! Drops what nothing needs: nodes without effect whose results nobody uses,
-//! reads of variables included.
+//! reads of variables included; stacks from which nothing that is used is taken.
 
 use crate::pipeline::{Options, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use cranelift_entity::EntitySet;
 use tfc_ir::diag::Diag;
 use tfc_ir::op::Effect;
-use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId};
+use std::collections::BTreeSet;
+use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId, stacks};
 
 pub fn dce(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
 }
 
 fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
-    let mut live = EntitySet::new();
-    let mut used = EntitySet::new();
-    for &v in func.results() {
-        used.insert(v);
-    }
-    mark(func, func.body, &mut live, &mut used);
+    // A stack is in use if what is taken off it is; that may keep another one.
+    let mut wanted = BTreeSet::new();
+    let live = loop {
+        let (live, used) = mark(func, &wanted);
+        let before = wanted.len();
+        func.walk(&mut |_, node| {
+            if node.results.iter().any(|v| used.contains(*v)) {
+                wanted.extend(stacks::name(node).map(str::to_string));
+            }
+        });
+        if wanted.len() == before {
+            break live;
+        }
+    };
     let mut dropped = false;
     func.walk(&mut |id, _| dropped |= !live.contains(id));
     if !dropped {
@@ -27,37 +36,57 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
     Ok((keep(graph, func, &live)?, true))
 }
 
-/// Backwards over a region: what is used keeps what it uses.
-fn mark(
-    func: &Func,
-    region: RegionId,
-    live: &mut EntitySet<NodeId>,
-    used: &mut EntitySet<ValueId>,
-) {
-    for &id in func.regions[region].nodes.iter().rev() {
-        let node = &func.nodes[id];
-        let needed = acts(func, id) || node.results.iter().any(|v| used.contains(*v));
-        if !needed {
-            continue;
-        }
-        live.insert(id);
-        for &r in &node.regions {
-            for &v in &func.regions[r].results {
-                used.insert(v);
-            }
-            mark(func, r, live, used);
-        }
-        for &v in &node.operands {
-            used.insert(v);
-        }
+/// Nodes that must stay and values they use, with these stacks in use.
+fn mark(func: &Func, stacks: &BTreeSet<String>) -> (EntitySet<NodeId>, EntitySet<ValueId>) {
+    let mut m = Marks { func, stacks, live: EntitySet::new(), used: EntitySet::new() };
+    for &v in func.results() {
+        m.used.insert(v);
     }
+    m.region(func.body);
+    (m.live, m.used)
 }
 
-/// Whether the world could tell that the node did not run.
-fn acts(func: &Func, id: NodeId) -> bool {
-    let node = &func.nodes[id];
-    matches!(node.op.def().effect, Effect::Write | Effect::Io)
-        || node.regions.iter().any(|r| func.regions[*r].nodes.iter().any(|n| acts(func, *n)))
+struct Marks<'a> {
+    func: &'a Func,
+    stacks: &'a BTreeSet<String>,
+    live: EntitySet<NodeId>,
+    used: EntitySet<ValueId>,
+}
+
+impl Marks<'_> {
+    /// Backwards over a region: what is used keeps what it uses.
+    fn region(&mut self, region: RegionId) {
+        let func = self.func;
+        for &id in func.regions[region].nodes.iter().rev() {
+            let node = &func.nodes[id];
+            let needed = self.acts(id) || node.results.iter().any(|v| self.used.contains(*v));
+            if !needed {
+                continue;
+            }
+            self.live.insert(id);
+            for &r in &node.regions {
+                for &v in &func.regions[r].results {
+                    self.used.insert(v);
+                }
+                self.region(r);
+            }
+            for &v in &node.operands {
+                self.used.insert(v);
+            }
+        }
+    }
+
+    /// Whether the world, or the rest of the call, could tell that the node did
+    /// not run.
+    fn acts(&self, id: NodeId) -> bool {
+        let node = &self.func.nodes[id];
+        let inner = |r: &RegionId| self.func.regions[*r].nodes.iter().any(|n| self.acts(*n));
+        match node.op.def().effect {
+            Effect::Write | Effect::Io => true,
+            Effect::Stack => stacks::name(node).is_some_and(|s| self.stacks.contains(s)),
+            _ => node.regions.iter().any(inner),
+        }
+    }
 }
 
 /// A copy of the function with the live nodes only.

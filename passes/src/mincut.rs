@@ -69,7 +69,7 @@ fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     (out, Saved { before, after, repeated })
 }
 
-fn bytes(func: &Func, v: ValueId) -> i64 {
+pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {
     let ty = func.ty(v);
     let size = |d: &Dim| d.eval(&|_| Some(UNKNOWN_DIM)).unwrap_or(UNKNOWN_DIM);
     let count = ty.shape.iter().map(size).fold(1i64, i64::saturating_mul);
@@ -77,7 +77,7 @@ fn bytes(func: &Func, v: ValueId) -> i64 {
 }
 
 /// Whether computing the node again costs next to nothing once fused.
-fn cheap(node: &Node) -> bool {
+pub(crate) fn cheap(node: &Node) -> bool {
     let simple = match node.op.def().lower {
         Lower::Map(_) => !matches!(
             node.op,
@@ -229,11 +229,11 @@ impl Cut {
     }
 }
 
-const SOURCE: usize = 0;
-const SINK: usize = 1;
+pub(crate) const SOURCE: usize = 0;
+pub(crate) const SINK: usize = 1;
 
 /// Maximum flow by shortest augmenting paths in layers (Dinic).
-struct Flow {
+pub(crate) struct Flow {
     edges: Vec<(usize, i64)>,
     from: Vec<Vec<usize>>,
     level: Vec<usize>,
@@ -241,19 +241,19 @@ struct Flow {
 }
 
 impl Flow {
-    fn new(nodes: usize) -> Flow {
+    pub fn new(nodes: usize) -> Flow {
         Flow { edges: vec![], from: vec![vec![]; nodes], level: vec![], next: vec![] }
     }
 
     /// Edge `e` and its reverse `e ^ 1`.
-    fn edge(&mut self, from: usize, to: usize, capacity: i64) {
+    pub fn edge(&mut self, from: usize, to: usize, capacity: i64) {
         self.from[from].push(self.edges.len());
         self.edges.push((to, capacity));
         self.from[to].push(self.edges.len());
         self.edges.push((from, 0));
     }
 
-    fn run(&mut self) {
+    pub fn run(&mut self) {
         while self.layer() {
             self.next = vec![0; self.from.len()];
             while self.augment() {}
@@ -313,7 +313,7 @@ impl Flow {
         }
     }
 
-    fn reaches_sink(&self) -> Vec<bool> {
+    pub fn reaches_sink(&self) -> Vec<bool> {
         let mut seen = vec![false; self.from.len()];
         seen[SINK] = true;
         let mut queue = VecDeque::from([SINK]);

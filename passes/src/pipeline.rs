@@ -31,6 +31,9 @@ pub struct Pass {
 pub struct Options {
     /// Leave gradients as `vjp` terms for the e-graph to write out.
     pub gradient_terms: bool,
+    /// Bytes the gradient of a loop may keep of its rounds at a time; none for
+    /// all rounds. Above that, rounds are computed again on the way back.
+    pub loop_memory: Option<u64>,
     /// How the e-graph rewrites; none to leave the graph as it is.
     pub egraph: Option<crate::egraph::Options>,
     /// For places in run-time messages.

@@ -88,6 +88,7 @@ fn cut(
         vars: BTreeSet::new(),
         // Whoever asks for nodes wants these and nothing done to the world.
         effects: fetched.is_empty(),
+        stacks: BTreeSet::new(),
     };
     let fed: BTreeSet<ValueId> = fed.iter().copied().collect();
     let mut live = vec![];
@@ -115,6 +116,8 @@ struct Need<'a> {
     /// Variables whose value matters.
     vars: BTreeSet<VarId>,
     effects: bool,
+    /// Stacks something needed is taken off.
+    stacks: BTreeSet<String>,
 }
 
 impl Need<'_> {
@@ -128,6 +131,11 @@ impl Need<'_> {
                         need.effects || node.var.is_some_and(|v| need.vars.contains(&v))
                     }
                     Effect::Io => need.effects,
+                    // What is taken off a stack must be the last put there.
+                    Effect::Stack => {
+                        let name = tfc_ir::stacks::name(node).unwrap_or_default();
+                        need.effects || need.stacks.contains(name)
+                    }
                     _ => false,
                 }
             })
@@ -143,6 +151,7 @@ impl Need<'_> {
         self.used.extend(&node.operands);
         // A write may keep part of the old value, and so needs it.
         self.vars.extend(node.var);
+        self.stacks.extend(tfc_ir::stacks::name(node).map(str::to_string));
         for &region in &node.regions {
             let region = &self.func.regions[region];
             self.used.extend(&region.results);

@@ -18,6 +18,7 @@ use crate::gemm::{self, MatMulArgs};
 use crate::mem::{Bytes, human_bytes};
 use crate::model::{EntryState, Model};
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
+use crate::stack::{self, Stack};
 use crate::{calls, conv, geometry, show};
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
@@ -30,6 +31,7 @@ pub struct Context {
     ready: bool,
     pub(crate) values: Vec<i64>,
     arena: Bytes,
+    pub(crate) stacks: Vec<Stack>,
     slots: Vec<usize>,
     pub(crate) lens: Vec<usize>,
     ptrs: Vec<*mut u8>,
@@ -80,6 +82,7 @@ impl Context {
                 .map_err(|_| inconsistent(entry, "a buffer's size is negative"))?;
             self.lens.push(len);
         }
+        stack::size(entry, &self.lens, &mut self.stacks);
         geometry::check(model, index, self).map_err(|what| inconsistent(entry, &what))?;
         self.ptrs.clear();
         self.ptrs.resize(entry.buffers.len(), std::ptr::null_mut());
@@ -142,6 +145,7 @@ impl Context {
         results: &mut [ResultView<'_>],
     ) -> Result<()> {
         debug_assert!(self.ready);
+        self.stacks.iter_mut().for_each(Stack::clear);
         if results.len() != entry.results.len() {
             return Err(Error::data(
                 "E0522",
@@ -354,6 +358,16 @@ impl<'a> Run<'a> {
                     None => Ok(()),
                     Some(at) => Err(self.assertion(*cond, at, message, place)),
                 }
+            }
+            Step::Push { stack, src } => {
+                let item = self.ptr(*src);
+                // SAFETY: `geometry` checked that the buffer has an item's bytes.
+                unsafe { self.ctx.stacks[*stack as usize].push(item) }
+            }
+            Step::Pop { stack, dst, name } => {
+                let place = self.ptr(*dst);
+                // SAFETY: as above.
+                unsafe { self.ctx.stacks[*stack as usize].pop(place, name) }
             }
             Step::If { cond, then, otherwise } => {
                 let steps = if self.truth(*cond)? { then } else { otherwise };

@@ -94,6 +94,13 @@ impl Geometry<'_> {
                 }
             },
             Step::Print { .. } | Step::Assert { .. } => Ok(()),
+            Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {
+                let bytes = self.len(*buf) * self.entry.buffers[*buf as usize].dtype.size();
+                match self.ctx.stacks.get(*stack as usize) {
+                    Some(s) if s.item() == bytes => Ok(()),
+                    _ => Err("a stack holds values of two sizes".into()),
+                }
+            }
             Step::If { then, otherwise, .. } => {
                 self.steps(then)?;
                 self.steps(otherwise)

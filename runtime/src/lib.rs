@@ -36,6 +36,7 @@ pub mod mem;
 pub mod model;
 pub mod pool;
 pub mod show;
+mod stack;
 pub mod state;
 pub mod tensor;
 

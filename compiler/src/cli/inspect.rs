@@ -273,6 +273,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
             Step::Call(_) => "runtime calls",
             Step::Print { .. } => "prints",
             Step::Assert { .. } => "assertions",
+            Step::Push { .. } | Step::Pop { .. } => "stack operations",
             Step::If { then, otherwise, .. } => {
                 count_steps(then, out);
                 count_steps(otherwise, out);

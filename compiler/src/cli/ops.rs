@@ -81,6 +81,7 @@ fn describe(op: Op) -> String {
         Effect::Pure => None,
         Effect::Read => Some("Reads a variable."),
         Effect::Write => Some("Writes a variable."),
+        Effect::Stack => Some("Changes a stack of the call."),
         Effect::Io => Some("Is seen outside the program."),
         Effect::Regions => Some("Does what its regions do."),
     };

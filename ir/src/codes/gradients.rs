@@ -64,6 +64,14 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3], i: i32[3]) -> i32[3] {\n  return grad(sum(x * x), wrt: i)\n}\n",
         "entry f(x: f32[3], i: i32[3]) -> f32[3] {\n  return grad(sum(x * x), wrt: x)\n}\n",
     ),
+    graph(
+        "E0316",
+        "a stack of two types",
+        "What is put on a stack and taken off it has one type. A stack is named by the attribute \
+         `stack` of `stack_push` and `stack_pop`.",
+        "entry f(x: f32[3]) -> f32[2] {\n  stack_push(x, stack: \"s\")\n  return stack_pop(stack: \"s\", shape: [2], dtype: f32)\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  stack_push(x, stack: \"s\")\n  return stack_pop(stack: \"s\", shape: [3], dtype: f32)\n}\n",
+    ),
     late(
         "E0320",
         "a gradient that is not supported yet",

@@ -186,6 +186,16 @@ pub const CODES: &[Code] = &[
         "var w: f32[2] = file(\"float_2.npy\")\nentry f() -> f32[2] {\n  return w\n}\n",
     ),
     late(
+        "E0550",
+        "an empty stack",
+        "`stack_pop` takes what `stack_push` put there earlier in the same call. Compiled gradients keep both in step; a graph that uses stacks itself must do so too.",
+    ),
+    late(
+        "E0551",
+        "a loop that keeps too much",
+        "The gradient of a loop keeps values of every round. `--loop-memory` bounds that: the rounds are then computed again, some at a time, on the way back.",
+    ),
+    late(
         "E0580",
         "a torn checkpoint",
         "A file of the checkpoint is missing, cut short, or does not match the hash in its manifest. \

@@ -51,6 +51,8 @@ ops! {
     assert: Assert,
     if_op: If,
     while_op: While,
+    stack_push: StackPush,
+    stack_pop: StackPop,
     grad: Grad,
     custom_grad: CustomGrad,
     // Elementwise, one operand

@@ -12,7 +12,6 @@ pub(crate) mod storage;
 pub(crate) mod tidy;
 
 use exprs::DimTable;
-pub(crate) use fuse::deep_operands;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tfc_abi::plan::{ConstInfo, DimInfo, Plan, VarInfo};

@@ -65,6 +65,8 @@ struct Planner<'a> {
     writes: BTreeMap<VarId, Vec<u32>>,
     /// Steps that write rows of a variable while reading their operands.
     scatters: BTreeSet<u32>,
+    /// Numbers of the stacks, by name.
+    stacks: BTreeMap<String, u32>,
     /// First and last step of each loop.
     loops: Vec<(u32, u32)>,
     params: Vec<Port>,
@@ -97,6 +99,7 @@ impl<'a> Planner<'a> {
             read_uses: BTreeMap::new(),
             writes: BTreeMap::new(),
             scatters: BTreeSet::new(),
+            stacks: BTreeMap::new(),
             loops: vec![],
             params: vec![],
             results: vec![],
@@ -610,6 +613,19 @@ impl<'a> Planner<'a> {
                 let place = self.build.place(node.span);
                 steps.push(Step::Assert { cond, message, place });
             }
+            ("stack_push", _) => {
+                let stack = self.stack(node);
+                let time = self.tick();
+                let src = self.read(node.operands[0], time);
+                steps.push(Step::Push { stack, src });
+            }
+            ("stack_pop", _) => {
+                let stack = self.stack(node);
+                let time = self.tick();
+                let dst = self.write(node.results[0], time, region);
+                let name = node.attrs.str("stack").to_string();
+                steps.push(Step::Pop { stack, dst, name });
+            }
             ("if", _) => self.branch(node, region, steps)?,
             ("while", _) => self.repeat(node, region, steps)?,
             _ => {
@@ -620,6 +636,11 @@ impl<'a> Planner<'a> {
             }
         }
         Ok(())
+    }
+
+    fn stack(&mut self, node: &Node) -> u32 {
+        let next = self.stacks.len() as u32;
+        *self.stacks.entry(node.attrs.str("stack").to_string()).or_insert(next)
     }
 
     /// Both branches bring their values to the same places.

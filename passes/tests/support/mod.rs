@@ -117,7 +117,8 @@ impl Machine {
         for (i, s) in entry.slots.iter().enumerate() {
             memory.blocks.insert((4, i as u32), vec![0xAA; values[*s as usize] as usize]);
         }
-        let mut cx = Call { program, entry, values, memory, dims };
+        let stacks = BTreeMap::new();
+        let mut cx = Call { program, entry, values, memory, stacks, dims };
         cx.steps(&entry.steps);
         for (i, v) in self.vars.iter_mut().enumerate() {
             *v = cx.memory.blocks[&(2, i as u32)].clone();
@@ -140,6 +141,7 @@ struct Call<'a> {
     entry: &'a Entry,
     values: Vec<i64>,
     memory: Memory,
+    stacks: BTreeMap<u32, Vec<Vec<Val>>>,
     dims: Vec<i64>,
 }
 
@@ -232,6 +234,16 @@ impl Call<'_> {
             Step::Assert { cond, message, .. } => {
                 let n = self.v(self.entry.buffers[*cond as usize].len);
                 assert!((0..n).all(|i| self.get(*cond, i).bool()), "{message}");
+            }
+            Step::Push { stack, src } => {
+                let n = self.v(self.entry.buffers[*src as usize].len);
+                let item: Vec<_> = (0..n).map(|i| self.get(*src, i)).collect();
+                self.stacks.entry(*stack).or_default().push(item);
+            }
+            Step::Pop { stack, dst, name } => {
+                let item = self.stacks.get_mut(stack).and_then(Vec::pop);
+                let item = item.unwrap_or_else(|| panic!("nothing is left on {name}"));
+                (0i64..).zip(item).for_each(|(i, v)| self.set(*dst, i, v));
             }
             Step::If { cond, then, otherwise } => {
                 let branch = if self.get(*cond, 0).bool() { then } else { otherwise };

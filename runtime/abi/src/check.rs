@@ -253,6 +253,8 @@ impl EntryCheck<'_> {
             Step::Call(c) => self.call(c),
             Step::Print { buf, .. } => self.buf(*buf).map(drop),
             Step::Assert { cond, .. } => self.condition(*cond),
+            Step::Push { src, .. } => self.buf(*src).map(drop),
+            Step::Pop { dst, .. } => self.writable(*dst).map(drop),
             Step::If { cond, then, otherwise } => {
                 self.condition(*cond)?;
                 self.steps(then, depth + 1)?;

@@ -428,6 +428,17 @@ impl Wire for Step {
                 cond.put(out);
                 body.put(out);
             }
+            Step::Push { stack, src } => {
+                out.push(9);
+                stack.put(out);
+                src.put(out);
+            }
+            Step::Pop { stack, dst, name } => {
+                out.push(10);
+                stack.put(out);
+                dst.put(out);
+                name.put(out);
+            }
         }
     }
 
@@ -446,6 +457,8 @@ impl Wire for Step {
             8 => r.nested(|r| {
                 Ok(Step::While { head: Wire::get(r)?, cond: Wire::get(r)?, body: Wire::get(r)? })
             })?,
+            9 => Step::Push { stack: Wire::get(r)?, src: Wire::get(r)? },
+            10 => Step::Pop { stack: Wire::get(r)?, dst: Wire::get(r)?, name: Wire::get(r)? },
             _ => return Err(DecodeError::Invalid("step")),
         })
     }

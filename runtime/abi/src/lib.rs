@@ -17,7 +17,7 @@ pub mod plan;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// A compiled kernel.
 ///

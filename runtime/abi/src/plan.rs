@@ -217,6 +217,18 @@ pub enum Step {
         message: String,
         place: String,
     },
+    /// Puts the elements of `src` on a stack of the call.
+    Push {
+        stack: u32,
+        src: BufId,
+    },
+    /// Takes the elements last put there off it.
+    Pop {
+        stack: u32,
+        dst: BufId,
+        /// The stack's name, for messages.
+        name: String,
+    },
     If {
         cond: BufId,
         then: Vec<Step>,

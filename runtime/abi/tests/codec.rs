@@ -85,6 +85,8 @@ fn sample() -> Plan {
         },
         Step::Call(Call { func: Func::ScatterAddRows, bufs: vec![2, 6, 4], ints: vec![0, 1, 0] }),
         Step::Call(Call { func: Func::Zero, bufs: vec![1], ints: vec![] }),
+        Step::Push { stack: 3, src: 0 },
+        Step::Pop { stack: 3, dst: 1, name: "loop.h".into() },
     ];
     let port = |name: &str, buf| Port {
         name: name.into(),

@@ -328,6 +328,9 @@ impl Resolver<'_> {
         self.entry_results(item, returned.unwrap_or_default(), failed);
         if self.diags.len() == before {
             self.check_dims(item);
+            for diag in crate::stacks::check(&self.build.func) {
+                self.error(diag);
+            }
         }
     }
 

@@ -1,0 +1,147 @@
+//! Stacks of a call: what a loop's way back needs of each round.
+//!
+//! Items of one stack have one size. A stack keeps its memory between calls, so
+//! that a call allocates only while it goes deeper than any before it.
+
+use crate::error::{Error, Result};
+use crate::mem::{Bytes, human_bytes};
+use tfc_abi::plan::{Entry, Step};
+
+#[derive(Default)]
+pub(crate) struct Stack {
+    bytes: Bytes,
+    used: usize,
+    item: usize,
+    /// Items on it; counted, because an item may have no bytes.
+    depth: usize,
+}
+
+/// Makes the stacks an entry's steps use, sized for these buffers, and empty.
+pub(crate) fn size(entry: &Entry, lens: &[usize], stacks: &mut Vec<Stack>) {
+    let mut visit = |stack: u32, buf: u32| {
+        let bytes = lens[buf as usize].saturating_mul(entry.buffers[buf as usize].dtype.size());
+        if stacks.len() <= stack as usize {
+            stacks.resize_with(stack as usize + 1, Stack::default);
+        }
+        stacks[stack as usize].item = bytes;
+    };
+    each(&entry.steps, &mut visit);
+}
+
+fn each(steps: &[Step], visit: &mut dyn FnMut(u32, u32)) {
+    for step in steps {
+        match step {
+            Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {
+                visit(*stack, *buf);
+            }
+            Step::If { then, otherwise, .. } => {
+                each(then, visit);
+                each(otherwise, visit);
+            }
+            Step::While { head, body, .. } => {
+                each(head, visit);
+                each(body, visit);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Stack {
+    /// Bytes of one item.
+    pub fn item(&self) -> usize {
+        self.item
+    }
+
+    pub fn clear(&mut self) {
+        (self.used, self.depth) = (0, 0);
+    }
+
+    /// # Safety
+    /// `src` is valid for the bytes of an item.
+    pub unsafe fn push(&mut self, src: *const u8) -> Result<()> {
+        let end = self.used.checked_add(self.item);
+        let end = end.ok_or_else(|| Error::io("E0551", "a loop keeps too much for its gradient"))?;
+        if end > self.bytes.len() {
+            self.grow(end)?;
+        }
+        // SAFETY: the caller's promise; the stack has room up to `end`.
+        unsafe { self.bytes.as_ptr().add(self.used).copy_from_nonoverlapping(src, self.item) };
+        (self.used, self.depth) = (end, self.depth + 1);
+        Ok(())
+    }
+
+    /// # Safety
+    /// `dst` is valid for the bytes of an item.
+    pub unsafe fn pop(&mut self, dst: *mut u8, name: &str) -> Result<()> {
+        if self.depth == 0 {
+            return Err(Error::data("E0550", format!("nothing is left on the stack `{name}`")));
+        }
+        (self.used, self.depth) = (self.used - self.item, self.depth - 1);
+        // SAFETY: the caller's promise; an item begins at `used`.
+        unsafe { dst.copy_from_nonoverlapping(self.bytes.as_ptr().add(self.used), self.item) };
+        Ok(())
+    }
+
+    /// At least doubles, so that pushing costs the same on average.
+    fn grow(&mut self, end: usize) -> Result<()> {
+        let want = end.max(self.bytes.len().saturating_mul(2)).max(4096);
+        let mut larger = Bytes::zeroed(want).or_else(|_| Bytes::zeroed(end)).map_err(|_| {
+            Error::io(
+                "E0551",
+                format!(
+                    "a loop keeps too much for its gradient: {} after {} rounds",
+                    human_bytes(end as u64),
+                    self.depth
+                ),
+            )
+            .help("compile with `--loop-memory`, which computes rounds again instead of keeping them")
+        })?;
+        larger[..self.used].copy_from_slice(&self.bytes[..self.used]);
+        self.bytes = larger;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_in_is_first_out_and_memory_stays() {
+        let mut s = Stack { item: 8, ..Stack::default() };
+        for round in 0..2 {
+            for i in 0..2000u64 {
+                // SAFETY: an item is eight bytes.
+                unsafe { s.push((&raw const i).cast()).unwrap() };
+            }
+            let held = s.bytes.len();
+            assert!(held >= 16_000 && held < 64_000, "{held}");
+            let mut out = 0u64;
+            for i in (if round == 0 { 1000 } else { 0 }..2000u64).rev() {
+                // SAFETY: as above.
+                unsafe { s.pop((&raw mut out).cast(), "s").unwrap() };
+                assert_eq!(out, i);
+            }
+            if round == 0 {
+                s.clear();
+            }
+            // SAFETY: as above.
+            let e = unsafe { s.pop((&raw mut out).cast(), "s") }.unwrap_err();
+            assert_eq!(e.code(), "E0550");
+            assert_eq!(s.bytes.len(), held);
+        }
+    }
+
+    #[test]
+    fn items_without_bytes_are_counted() {
+        let mut s = Stack::default();
+        let mut nothing = [0u8; 1];
+        // SAFETY: an item has no bytes.
+        unsafe {
+            s.push(nothing.as_ptr()).unwrap();
+            s.pop(nothing.as_mut_ptr(), "s").unwrap();
+            s.pop(nothing.as_mut_ptr(), "s").unwrap_err();
+        }
+    }
+}
