@@ -4,9 +4,9 @@
 use crate::pipeline::{Options, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use cranelift_entity::EntitySet;
+use std::collections::BTreeSet;
 use tfc_ir::diag::Diag;
 use tfc_ir::op::Effect;
-use std::collections::BTreeSet;
 use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId, stacks};
 
 pub fn dce(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {

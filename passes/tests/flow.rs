@@ -51,8 +51,8 @@ fn feeds(func: &Func, size: i64, rounds: f64) -> Vec<Tensor> {
 
 fn run(graph: &Graph, entry: &str, feeds: &[Tensor]) -> Vec<f64> {
     let mut state = interp::State::new(graph).unwrap();
-    let out = interp::run(graph, entry, feeds, &mut state)
-        .unwrap_or_else(|e| panic!("{entry}: {e}"));
+    let out =
+        interp::run(graph, entry, feeds, &mut state).unwrap_or_else(|e| panic!("{entry}: {e}"));
     out.iter().flat_map(numbers).collect()
 }
 
@@ -153,7 +153,11 @@ fn plans_agree_with_the_interpreter() {
             let got: Vec<f64> =
                 machine.call(&program, &func.name, &feeds).iter().flat_map(numbers).collect();
             for (g, w) in got.iter().zip(&want) {
-                assert!((g - w).abs() <= 1e-9 * (1.0 + w.abs()), "{}: {got:?}\n{want:?}", func.name);
+                assert!(
+                    (g - w).abs() <= 1e-9 * (1.0 + w.abs()),
+                    "{}: {got:?}\n{want:?}",
+                    func.name
+                );
             }
             assert_eq!(got.len(), want.len());
         }

@@ -61,7 +61,8 @@ impl Stack {
     /// `src` is valid for the bytes of an item.
     pub unsafe fn push(&mut self, src: *const u8) -> Result<()> {
         let end = self.used.checked_add(self.item);
-        let end = end.ok_or_else(|| Error::io("E0551", "a loop keeps too much for its gradient"))?;
+        let end =
+            end.ok_or_else(|| Error::io("E0551", "a loop keeps too much for its gradient"))?;
         if end > self.bytes.len() {
             self.grow(end)?;
         }
@@ -95,7 +96,9 @@ impl Stack {
                     self.depth
                 ),
             )
-            .help("compile with `--loop-memory`, which computes rounds again instead of keeping them")
+            .help(
+                "compile with `--loop-memory`, which computes rounds again instead of keeping them",
+            )
         })?;
         larger[..self.used].copy_from_slice(&self.bytes[..self.used]);
         self.bytes = larger;

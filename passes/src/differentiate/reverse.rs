@@ -24,9 +24,7 @@ use tfc_ir::diag::Span;
 use tfc_ir::graph::{Def, Region, Value};
 use tfc_ir::op::{Effect, Grad};
 use tfc_ir::vjp::{Emit, V, VjpArgs, term_attrs};
-use tfc_ir::{
-    Attr, Attrs, DType, Node, NodeId, Op, RegionId, Tensor, TensorType, ValueId, VarId,
-};
+use tfc_ir::{Attr, Attrs, DType, Node, NodeId, Op, RegionId, Tensor, TensorType, ValueId, VarId};
 
 /// Contributions to the gradient of each value.
 pub(super) type Parts = BTreeMap<ValueId, Vec<ValueId>>;
@@ -93,13 +91,16 @@ impl Reverse<'_, '_> {
                     }
                     let terms = self.terms;
                     let part = self.emit(node.span, &mut |e| {
-                        let operands: Vec<V> =
-                            node.operands.iter().map(|v| e.opaque(*v)).collect();
+                        let operands: Vec<V> = node.operands.iter().map(|v| e.opaque(*v)).collect();
                         let (o, c) = (e.opaque(out), e.opaque(ct));
                         if terms {
                             let mut all = operands.clone();
                             all.extend([o, c]);
-                            return Some(e.emit(Op::Vjp, &all, term_attrs(node.op, i, &node.attrs)));
+                            return Some(e.emit(
+                                Op::Vjp,
+                                &all,
+                                term_attrs(node.op, i, &node.attrs),
+                            ));
                         }
                         let args =
                             VjpArgs { operands: &operands, out: o, ct: c, attrs: &node.attrs };

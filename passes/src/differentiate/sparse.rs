@@ -117,9 +117,11 @@ fn update(s: &mut Reverse<'_, '_>, span: Span, part: ValueId) -> Result<Option<U
     let Some(node) = s.r.def(part).cloned() else { return Ok(None) };
     match node.op {
         Op::ScatterAdd => Ok(rows_of(func, &node, Form::Whole)),
-        Op::Transpose => Ok(s.r.def(node.operands[0]).filter(|n| n.op == Op::ScatterAdd).and_then(
-            |scatter| rows_of(func, scatter, Form::Turned(node.attrs.ints("perm").to_vec())),
-        )),
+        Op::Transpose => {
+            Ok(s.r.def(node.operands[0]).filter(|n| n.op == Op::ScatterAdd).and_then(|scatter| {
+                rows_of(func, scatter, Form::Turned(node.attrs.ints("perm").to_vec()))
+            }))
+        }
         Op::DynamicUpdateSlice if is_zero(func, node.operands[0]) => boxed(s, span, &node),
         _ => Ok(None),
     }

@@ -38,12 +38,7 @@ struct Links {
 
 impl Walk {
     /// `written` are variables that a loop around the `grad` writes.
-    pub fn new(
-        r: &Rewriter<'_>,
-        y: ValueId,
-        wrt: &[ValueId],
-        written: &[BTreeSet<VarId>],
-    ) -> Walk {
+    pub fn new(r: &Rewriter<'_>, y: ValueId, wrt: &[ValueId], written: &[BTreeSet<VarId>]) -> Walk {
         let func = &r.new;
         let open = r.open_regions();
         let same = same_reads(func, &open, written);
@@ -99,7 +94,8 @@ impl Walk {
                 let node = &func.nodes[*id];
                 let on = captured(func, *id).iter().any(|v| depends.contains(&canonical(*v)));
                 let itself = node.results.iter().any(|v| targets.contains(&canonical(*v)));
-                on || itself || node.results.iter().any(|v| depends.contains(v))
+                on || itself
+                    || node.results.iter().any(|v| depends.contains(v))
                     || reads(func, *id).iter().any(|v| depends.contains(&canonical(*v)))
             })
             .map(|(_, id)| (place[id].1, *id))
