@@ -12,16 +12,21 @@
 //! - moving data is bytes, not arithmetic.
 
 use crate::build::{Builder, GraphEmit};
+use crate::graph::Def;
 use crate::lower::{Contraction, Lower};
+use crate::op::Effect;
 use crate::ops::window::Window;
 use crate::vjp::{ExpandFn, V};
-use crate::{Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType};
+use crate::{Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, VarId};
 use std::collections::BTreeSet;
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// Operations on elements; see the module's rules.
     pub flops: Dim,
+    /// Multiply-adds of matrix products and convolutions: what papers mostly give
+    /// as the cost of a model. They are among the `flops`, twice.
+    pub multiply_adds: Dim,
     /// Bytes read from operands and variables.
     pub read: Dim,
     /// Bytes written to results and variables.
@@ -30,16 +35,17 @@ pub struct Cost {
 
 impl Cost {
     pub fn zero() -> Cost {
-        Cost { flops: Dim::constant(0), read: Dim::constant(0), written: Dim::constant(0) }
+        Cost::new(Dim::constant(0), Dim::constant(0), Dim::constant(0))
     }
 
     fn new(flops: Dim, read: Dim, written: Dim) -> Cost {
-        Cost { flops, read, written }
+        Cost { flops, multiply_adds: Dim::constant(0), read, written }
     }
 
     pub fn plus(&self, other: &Cost) -> Cost {
         Cost {
             flops: self.flops.clone() + other.flops.clone(),
+            multiply_adds: self.multiply_adds.clone() + other.multiply_adds.clone(),
             read: self.read.clone() + other.read.clone(),
             written: self.written.clone() + other.written.clone(),
         }
@@ -79,9 +85,11 @@ pub fn of(
         Lower::Reduce(_) | Lower::Scan(_) => Cost::new(elements(operands, 0), read, written),
         Lower::Contract(Contraction::ScatterAdd) => Cost::new(elements(operands, 2), read, written),
         Lower::Contract(kind) => {
-            Cost::new(contraction(*kind, attrs, operands, result), read, written)
+            let multiply_adds = contraction(*kind, attrs, operands, result);
+            let flops = multiply_adds.clone() * Dim::constant(2);
+            Cost { flops, multiply_adds, read, written }
         }
-        Lower::Expand(expand) => Cost::new(expanded(*expand, attrs, operands), read, written),
+        Lower::Expand(expand) => Cost { read, written, ..expanded(*expand, attrs, operands) },
         // A view, a literal, a variable in its place, or gone before anything
         // runs.
         Lower::Reshape | Lower::Constant | Lower::Effect | Lower::Region | Lower::Never => {
@@ -140,30 +148,59 @@ pub struct Size {
     pub bytes: i64,
 }
 
-/// What a program keeps between calls: what the user declared, and what
-/// functions declared inside (an optimizer's slots).
+/// What a program keeps between calls: its parameters, and the rest (optimizer
+/// slots, running averages, counters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Parameters {
-    pub declared: Size,
-    pub inner: Size,
+    pub parameters: Size,
+    pub other: Size,
 }
 
 /// The variables of a whole program.
 pub fn parameters(graph: &Graph) -> Parameters {
-    parameters_of(graph, |_| true)
+    sizes(graph, &parameter_vars(graph), |_| true)
 }
 
 /// The variables a function touches, each counted once.
 pub fn parameters_used(graph: &Graph, func: &Func) -> Parameters {
     let mut used = BTreeSet::new();
     func.walk(&mut |_, node| used.extend(node.var));
-    parameters_of(graph, |id| used.contains(&id))
+    sizes(graph, &parameter_vars(graph), |id| used.contains(&id))
 }
 
-fn parameters_of(graph: &Graph, wanted: impl Fn(crate::VarId) -> bool) -> Parameters {
+/// Variables that count as parameters: those declared at the top of the graph,
+/// and those of functions that a gradient is taken by. In a graph without
+/// gradients they are those that no entry writes.
+pub fn parameter_vars(graph: &Graph) -> BTreeSet<VarId> {
+    let (mut trained, mut written) = (BTreeSet::new(), BTreeSet::new());
+    for func in &graph.entries {
+        func.walk(&mut |_, node| {
+            if node.op.def().effect == Effect::Write {
+                written.extend(node.var);
+            }
+            if node.op == Op::Grad {
+                trained.extend(node.operands.iter().filter_map(|v| match func.values[*v].def {
+                    Def::Node(id, _) if func.nodes[id].op == Op::Read => func.nodes[id].var,
+                    _ => None,
+                }));
+            }
+        });
+    }
+    let of_functions = |id: &VarId| match trained.is_empty() {
+        true => !written.contains(id),
+        false => trained.contains(id),
+    };
+    graph.vars.iter().filter(|(id, v)| v.user || of_functions(id)).map(|(id, _)| id).collect()
+}
+
+fn sizes(
+    graph: &Graph,
+    parameters: &BTreeSet<VarId>,
+    wanted: impl Fn(VarId) -> bool,
+) -> Parameters {
     let mut out = Parameters::default();
-    for (_, var) in graph.vars.iter().filter(|(id, _)| wanted(*id)) {
-        let size = if var.user { &mut out.declared } else { &mut out.inner };
+    for (id, var) in graph.vars.iter().filter(|(id, _)| wanted(*id)) {
+        let size = if parameters.contains(&id) { &mut out.parameters } else { &mut out.other };
         let count = var.ty.elements().as_const().unwrap_or(0);
         size.count = size.count.saturating_add(count);
         size.bytes = size.bytes.saturating_add(count.saturating_mul(var.ty.dtype.size() as i64));
@@ -226,6 +263,7 @@ fn index(op: Op, attrs: &Attrs, operands: &[TensorType], result: &TensorType) ->
     }
 }
 
+/// Multiply-adds.
 fn contraction(
     kind: Contraction,
     attrs: &Attrs,
@@ -233,17 +271,16 @@ fn contraction(
     result: &TensorType,
 ) -> Dim {
     let [a, b] = operands else { return Dim::constant(0) };
-    let two = Dim::constant(2);
     match kind {
         Contraction::MatMul => {
             let inner = if attrs.bool("trans_a") { 2 } else { 1 };
             let k = a.rank().checked_sub(inner).map_or(Dim::constant(1), |i| a.shape[i].clone());
-            two * result.elements() * k
+            result.elements() * k
         }
         // Output elements times weights per output channel.
-        Contraction::Conv2d => two * result.elements() * per_channel(&b.shape),
-        Contraction::Conv2dGradInput => two * a.elements() * per_channel(&b.shape),
-        Contraction::Conv2dGradFilter => two * b.elements() * per_channel(&result.shape),
+        Contraction::Conv2d => result.elements() * per_channel(&b.shape),
+        Contraction::Conv2dGradInput => a.elements() * per_channel(&b.shape),
+        Contraction::Conv2dGradFilter => b.elements() * per_channel(&result.shape),
         Contraction::ScatterAdd => elements(operands, 2),
     }
 }
@@ -253,8 +290,8 @@ fn per_channel(filter: &[Dim]) -> Dim {
     Dim::product(filter.iter().skip(1))
 }
 
-/// The arithmetic of what an op is rewritten into.
-fn expanded(expand: ExpandFn, attrs: &Attrs, operands: &[TensorType]) -> Dim {
+/// The cost of what an op is rewritten into.
+fn expanded(expand: ExpandFn, attrs: &Attrs, operands: &[TensorType]) -> Cost {
     let vars = Default::default();
     let mut func = Func::new("");
     let mut builder = Builder::new(&mut func, &vars);
@@ -262,5 +299,5 @@ fn expanded(expand: ExpandFn, attrs: &Attrs, operands: &[TensorType]) -> Dim {
     let emit = GraphEmit::new(&mut builder);
     let params: Vec<V> = params.iter().map(|v| emit.opaque(*v)).collect();
     expand(&emit, &params, attrs);
-    total(&Graph::default(), &func).flops
+    total(&Graph::default(), &func)
 }

@@ -157,9 +157,30 @@ fn state_and_regions() {
     assert_eq!(costs[2], ["800", "6400", "3200"]);
     assert_eq!(costs[3], ["80 * B", "32 * B", "32 * B"]);
     let all = cost::parameters(&graph);
-    assert_eq!(all.declared, Size { count: 807, bytes: 3228 });
-    assert_eq!(all.inner, Size { count: 800, bytes: 3200 });
+    assert_eq!(all.parameters, Size { count: 807, bytes: 3228 });
+    assert_eq!(all.other, Size { count: 800, bytes: 3200 });
     let used = cost::parameters_used(&graph, func);
-    assert_eq!((used.declared.count, used.inner.count), (800, 800));
+    assert_eq!((used.parameters.count, used.other.count), (800, 800));
     assert_ne!(unused, table);
+}
+
+/// Variables of functions count where a gradient is taken by them; slots, running
+/// averages and counters do not.
+#[test]
+fn parameters_are_what_is_trained() {
+    let text = "use init\nuse optim\ndim B\n\
+        func layer(x: f32[B, 3]) -> f32[B, 5] {\n var w: f32[3, 5] = init.glorot()\n\
+        var seen: f32[5] = zeros\n y = x @ w\n assign(seen, mean(y, axis: 0))\n return y\n}\n\
+        entry train(x: f32[B, 3]) -> (loss: f32[]) {\n loss = mean(layer(x))\n\
+        minimize loss with optim.momentum()\n return loss\n}\n\
+        entry use(x: f32[B, 3]) -> f32[B, 5] {\n return layer(x)\n}\n";
+    let (graph, diags, _) = tfc_ir::text::load_str("g.graph", text);
+    assert!(diags.is_empty(), "{diags:?}");
+    let graph = graph.expect("a graph");
+    let all = cost::parameters(&graph);
+    assert_eq!((all.parameters.count, all.other.count), (15, 20));
+    let used = cost::parameters_used(&graph, &graph.entries[1]);
+    assert_eq!((used.parameters.count, used.other.count), (15, 5));
+    let total = cost::total(&graph, &graph.entries[1]);
+    assert_eq!(total.multiply_adds.to_string(), "15 * B");
 }

@@ -224,7 +224,26 @@ pub struct Opt {
     pub codegen: Codegen,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum NodeOrder {
+    /// As in the graph
+    Text,
+    Flops,
+    Bytes,
+    Params,
+}
+
 #[derive(Args, Debug)]
+#[command(
+    after_help = "A multiply-add counts as one of the multiply-adds and as two of the flops; \
+matrix products and convolutions are made of them. Flops also count elementwise ops, reductions \
+and pooling.
+
+Examples:
+  tfc inspect resnet50.graph                     parameters, cost of one example, memory
+  tfc inspect resnet50.graph --layers            by layer
+  tfc inspect resnet50.graph --entry train --dim B=32 --nodes --sort flops"
+)]
 pub struct Inspect {
     /// The graph file; `-` reads standard input
     #[arg(value_name = "GRAPH")]
@@ -238,9 +257,17 @@ pub struct Inspect {
     #[arg(long = "dim", value_name = "NAME=SIZE")]
     pub dims: Vec<String>,
 
+    /// One line for each call that owns variables: output, parameters, multiply-adds
+    #[arg(long)]
+    pub layers: bool,
+
     /// One line per node
     #[arg(long)]
     pub nodes: bool,
+
+    /// Order of layers and nodes, largest first
+    #[arg(long, value_enum, value_name = "BY", default_value = "text")]
+    pub sort: NodeOrder,
 
     /// As one JSON object
     #[arg(long)]

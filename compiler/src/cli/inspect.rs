@@ -1,30 +1,46 @@
 //! `tfc inspect`: what a graph has and what it costs.
+//!
+//! Costs are those of [`tfc_ir::cost`]. An entry without gradients is counted as it
+//! is written, so that its numbers do not depend on the optimizer; one that trains
+//! is counted after gradients are made and the graph is optimized.
 
 use super::bench::parse_dims;
 use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::dump;
 use crate::error::Result;
+use args::NodeOrder;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tfc_abi::plan::{Entry, Plan, Step};
-use tfc_ir::{Dim, Func, Graph, cost};
+use tfc_ir::cost::{self, Cost, Size};
+use tfc_ir::graph::{Def, Var};
+use tfc_ir::{Dim, Func, Graph, Op};
+
+/// Variables listed unless `--nodes` asks for all.
+const SHOWN_VARS: usize = 24;
 
 pub fn run(args: &args::Inspect) -> Result<Done> {
     let loaded = super::load(&args.graph, &args.codegen.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
     let names: Vec<String> = args.entry.iter().cloned().collect();
+    // Which variables are trained is known from the whole graph only.
+    let parameters = cost::parameter_vars(&loaded.graph);
+    let parameters = parameters.iter().map(|v| loaded.graph.vars[*v].name.clone()).collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;
     let options = super::options(&args.codegen);
     let mut timings = Timings::default();
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let view = View {
         graph: &graph,
+        parameters,
         optimized: &compiled.graph,
         plan: &compiled.program.plan,
         dims: parse_dims(&args.dims)?,
         nodes: args.nodes,
+        layers: args.layers,
+        sort: args.sort,
     };
     if args.codegen.timings {
         eprint!("{}", timings.table());
@@ -35,18 +51,50 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
 
 struct View<'a> {
     graph: &'a Graph,
+    /// Names of the variables that count as parameters.
+    parameters: BTreeSet<String>,
     optimized: &'a Graph,
     plan: &'a Plan,
     dims: BTreeMap<String, i64>,
     nodes: bool,
+    layers: bool,
+    sort: NodeOrder,
+}
+
+/// A node's row.
+struct NodeRow {
+    name: String,
+    op: &'static str,
+    ty: String,
+    cost: Cost,
+    parameters: Dim,
+}
+
+/// What belongs to one set of variables: those of one call.
+struct Layer {
+    name: String,
+    output: String,
+    parameters: i64,
+    multiply_adds: Dim,
 }
 
 impl View<'_> {
+    fn value(&self, dim: &Dim) -> Option<i64> {
+        dim.eval(&|name| self.dims.get(name).copied())
+    }
+
     /// A size as a number where the dims are known, as a formula otherwise.
     fn amount(&self, dim: &Dim) -> String {
-        match dim.eval(&|name| self.dims.get(name).copied()) {
+        match self.value(dim) {
             Some(n) => grouped(n),
-            None => dim.to_string(),
+            None => group_digits(&dim.to_string()),
+        }
+    }
+
+    fn amount_json(&self, dim: &Dim) -> Json {
+        match self.value(dim) {
+            Some(n) => n.into(),
+            None => dim.to_string().into(),
         }
     }
 
@@ -72,30 +120,95 @@ impl View<'_> {
         out
     }
 
+    fn is_parameter(&self, var: &Var) -> bool {
+        self.parameters.contains(&var.name)
+    }
+
+    /// Parameters and other state, of the variables given.
+    fn sizes<'v>(&self, vars: impl Iterator<Item = &'v Var>) -> (Size, Size) {
+        let (mut parameters, mut other) = (Size::default(), Size::default());
+        for var in vars {
+            let size = if self.is_parameter(var) { &mut parameters } else { &mut other };
+            let count = elements(var);
+            size.count = size.count.saturating_add(count);
+            size.bytes =
+                size.bytes.saturating_add(count.saturating_mul(var.ty.dtype.size() as i64));
+        }
+        (parameters, other)
+    }
+
     fn vars(&self, out: &mut String) {
         if self.graph.vars.is_empty() {
             return;
         }
-        let rows: Vec<[String; 3]> = self
-            .graph
-            .vars
-            .values()
-            .map(|v| {
-                let n = v.ty.elements();
-                let bytes = n.clone() * Dim::from(v.ty.dtype.size());
-                [v.name.clone(), v.ty.to_string(), format!("{} B", self.amount(&bytes))]
-            })
-            .collect();
-        let params = cost::parameters(self.graph);
+        let (parameters, other) = self.sizes(self.graph.vars.values());
         let _ = writeln!(
             out,
-            "\nvariables: {} parameters ({} B), {} in optimizer slots and counters ({} B)",
-            grouped(params.declared.count),
-            grouped(params.declared.bytes),
-            grouped(params.inner.count),
-            grouped(params.inner.bytes)
+            "\nvariables: {} parameters ({}), {} numbers of other state ({})",
+            grouped(parameters.count),
+            bytes(parameters.bytes),
+            grouped(other.count),
+            bytes(other.bytes)
         );
+        // Parameters first: slots and averages come after what they are about.
+        let mut vars: Vec<&Var> = self.graph.vars.values().collect();
+        vars.sort_by_key(|v| !self.is_parameter(v));
+        let shown = if self.nodes { vars.len() } else { vars.len().min(SHOWN_VARS) };
+        let rows: Vec<[String; 4]> = vars[..shown]
+            .iter()
+            .map(|v| {
+                let count = elements(v);
+                let kind = if self.is_parameter(v) { "" } else { "state" };
+                let size = bytes(count.saturating_mul(v.ty.dtype.size() as i64));
+                [v.name.clone(), v.ty.to_string(), size, kind.to_string()]
+            })
+            .collect();
         table(out, &rows);
+        if shown < vars.len() {
+            let _ = writeln!(
+                out,
+                "  and {} more; --layers sums them up by layer, --nodes lists them",
+                vars.len() - shown
+            );
+        }
+    }
+
+    /// The graph whose nodes an entry's cost is summed over, and the entry in it.
+    fn counted<'f>(&'f self, func: &'f Func) -> (&'f Graph, &'f Func) {
+        let mut trains = false;
+        func.walk(&mut |_, node| trains |= node.op == Op::Grad);
+        match self.optimized.entries.iter().find(|e| e.name == func.name) {
+            Some(optimized) if trains => (self.optimized, optimized),
+            _ => (self.graph, func),
+        }
+    }
+
+    /// Multiply-adds and flops, for one example if only one dim is open.
+    fn cost_line(&self, func: &Func) -> String {
+        let (graph, func) = self.counted(func);
+        let total = cost::total(graph, func);
+        let open: BTreeSet<_> = [&total.flops, &total.multiply_adds]
+            .into_iter()
+            .flat_map(|d| d.syms())
+            .filter(|name| !self.dims.contains_key(&**name))
+            .collect();
+        let mut open = open.iter();
+        let (one, place) = match (open.next(), open.next()) {
+            (Some(name), None) => (Some(name), format!(" per example ({name} = 1)")),
+            _ => (None, String::new()),
+        };
+        let get = |dim: &Dim| {
+            let known = dim.eval(&|name| match one {
+                Some(o) if **o == *name => Some(1),
+                _ => self.dims.get(name).copied(),
+            });
+            match known {
+                Some(n) => (grouped(n), format!(" ({})", scaled(n))),
+                None => (group_digits(&dim.to_string()), String::new()),
+            }
+        };
+        let ((adds, short), (flops, _)) = (get(&total.multiply_adds), get(&total.flops));
+        format!("{adds} multiply-adds{short}, {flops} flops{place}")
     }
 
     fn entry(&self, out: &mut String, func: &Func, entry: &Entry) {
@@ -105,16 +218,22 @@ impl View<'_> {
         }
         let optimized = self.optimized.entries.iter().find(|e| e.name == func.name);
         let after = optimized.map_or(0, count_nodes);
-        let total = match optimized {
-            Some(func) => cost::total(self.optimized, func),
-            None => cost::total(self.graph, func),
-        };
+        let (parameters, other) = self.sizes(self.used(func).into_iter());
+        let _ = writeln!(out, "  cost     {}", self.cost_line(func));
+        let _ = writeln!(
+            out,
+            "  uses     {} parameters, {} numbers of other state",
+            grouped(parameters.count),
+            grouped(other.count)
+        );
         let _ = writeln!(out, "  ops      {} as written, {after} optimized", count_nodes(func));
-        let _ = writeln!(out, "  flops    {}", self.amount(&total.flops));
         let counts = step_counts(&entry.steps);
         let list: Vec<String> = counts.iter().map(|(k, n)| format!("{n} {k}")).collect();
         let _ = writeln!(out, "  steps    {}", list.join(", "));
         let _ = writeln!(out, "  memory   {}", self.memory(entry));
+        if self.layers {
+            self.layer_table(out, func);
+        }
         if self.nodes
             && let Some(func) = optimized
         {
@@ -122,22 +241,42 @@ impl View<'_> {
         }
     }
 
-    fn memory(&self, entry: &Entry) -> String {
-        let names: Vec<String> = self.plan.dims.iter().map(|d| d.name.clone()).collect();
-        let values: Option<Vec<i64>> = names.iter().map(|n| self.dims.get(n).copied()).collect();
-        let exprs: Vec<_> =
-            entry.slots.iter().filter_map(|s| entry.exprs.get(*s as usize)).collect();
-        let buffers =
-            entry.buffers.iter().filter(|b| matches!(b.home, tfc_abi::plan::Home::Slot(_)));
-        let sizes: Option<Vec<i64>> = exprs
-            .iter()
+    /// The variables an entry reads or writes.
+    fn used(&self, func: &Func) -> Vec<&Var> {
+        let mut used = BTreeSet::new();
+        func.walk(&mut |_, node| used.extend(node.var));
+        used.into_iter().map(|id| &self.graph.vars[id]).collect()
+    }
+
+    /// Bytes of the slots of an entry's arena, where the dims are known.
+    fn memory_bytes(&self, entry: &Entry) -> Option<i64> {
+        let values: Option<Vec<i64>> =
+            self.plan.dims.iter().map(|d| self.dims.get(&d.name).copied()).collect();
+        let exprs = entry.slots.iter().filter_map(|s| entry.exprs.get(*s as usize));
+        exprs
             .map(|e| match &values {
                 Some(values) => e.eval(values),
                 None => e.as_const(),
             })
-            .collect();
-        let amount = match sizes {
-            Some(sizes) => format!("{} B", grouped(sizes.iter().sum())),
+            .sum()
+    }
+
+    fn memory(&self, entry: &Entry) -> String {
+        let names: Vec<String> = self.plan.dims.iter().map(|d| d.name.clone()).collect();
+        let exprs: Vec<_> =
+            entry.slots.iter().filter_map(|s| entry.exprs.get(*s as usize)).collect();
+        let buffers =
+            entry.buffers.iter().filter(|b| matches!(b.home, tfc_abi::plan::Home::Slot(_)));
+        let amount = match self.memory_bytes(entry) {
+            Some(n) => bytes(n),
+            None if exprs.len() > 8 => {
+                let dims: Vec<&str> = names
+                    .iter()
+                    .filter(|n| !self.dims.contains_key(*n))
+                    .map(String::as_str)
+                    .collect();
+                format!("depends on {} (give --dim)", dims.join(", "))
+            }
             None => {
                 let parts: Vec<String> = exprs.iter().map(|e| dump::expr(e, &names)).collect();
                 format!("{} B", parts.join(" + "))
@@ -146,25 +285,121 @@ impl View<'_> {
         format!("{amount} in {} slots for {} buffers", exprs.len(), buffers.count())
     }
 
-    fn node_table(&self, out: &mut String, func: &Func) {
-        let mut rows = vec![["node", "op", "type", "flops", "bytes", "params"].map(String::from)];
+    /// What each call that owns variables has and does, in the order of the text.
+    fn layer_rows(&self, func: &Func) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = vec![];
+        let mut seen = BTreeSet::new();
+        func.walk(&mut |_, node| {
+            for operand in &node.operands {
+                let Def::Node(id, _) = func.values[*operand].def else { continue };
+                let (Op::Read, Some(id)) = (func.nodes[id].op, func.nodes[id].var) else {
+                    continue;
+                };
+                let var = &self.graph.vars[id];
+                if !self.is_parameter(var) || node.op == Op::Grad {
+                    continue;
+                }
+                let name = var.name.rsplit_once('.').map_or(&*var.name, |(path, _)| path);
+                let at = layers.iter().position(|l| l.name == name).unwrap_or_else(|| {
+                    layers.push(Layer {
+                        name: name.to_string(),
+                        output: String::new(),
+                        parameters: 0,
+                        multiply_adds: Dim::constant(0),
+                    });
+                    layers.len() - 1
+                });
+                let layer = &mut layers[at];
+                if seen.insert(id) {
+                    layer.parameters = layer.parameters.saturating_add(elements(var));
+                }
+                let adds = cost::node(self.graph, func, node).multiply_adds;
+                if adds.as_const() != Some(0) || layer.output.is_empty() {
+                    let result = node.results.first().map(|v| func.ty(*v).to_string());
+                    layer.output = result.unwrap_or_default();
+                }
+                layer.multiply_adds = layer.multiply_adds.clone() + adds;
+            }
+        });
+        layers
+    }
+
+    fn layer_table(&self, out: &mut String, func: &Func) {
+        let mut layers = self.layer_rows(func);
+        match self.sort {
+            NodeOrder::Text => {}
+            NodeOrder::Params | NodeOrder::Bytes => {
+                layers.sort_by_key(|l| std::cmp::Reverse(l.parameters))
+            }
+            NodeOrder::Flops => {
+                layers.sort_by_key(|l| std::cmp::Reverse(size_of(&l.multiply_adds)))
+            }
+        }
+        let total: i64 = layers.iter().map(|l| l.parameters).sum();
+        let adds = layers.iter().fold(Dim::constant(0), |sum, l| sum + l.multiply_adds.clone());
+        let mut rows = vec![["layer", "output", "parameters", "multiply-adds"].map(String::from)];
+        rows.extend(
+            layers
+                .into_iter()
+                .map(|l| [l.name, l.output, grouped(l.parameters), self.amount(&l.multiply_adds)]),
+        );
+        rows.push(["total".into(), String::new(), grouped(total), self.amount(&adds)]);
+        table(out, &rows);
+    }
+
+    fn node_rows(&self, func: &Func) -> Vec<NodeRow> {
+        let mut rows = vec![];
         func.walk(&mut |_, node| {
             let value = node.results.first().map(|v| &func.values[*v]);
-            let name = value.and_then(|v| v.name.as_deref()).unwrap_or("").to_string();
-            let ty = value.map_or(String::new(), |v| v.ty.to_string());
-            let c = cost::node(self.optimized, func, node);
-            let params = node
-                .var
-                .map_or(String::new(), |v| self.optimized.vars[v].ty.elements().to_string());
+            let var = node.var.map(|v| &self.optimized.vars[v]);
+            rows.push(NodeRow {
+                name: value.and_then(|v| v.name.as_deref()).unwrap_or("").to_string(),
+                op: node.op.name(),
+                ty: value.map_or(String::new(), |v| v.ty.to_string()),
+                cost: cost::node(self.optimized, func, node),
+                parameters: match var {
+                    Some(var) if node.op == Op::Read && self.is_parameter(var) => var.ty.elements(),
+                    _ => Dim::constant(0),
+                },
+            });
+        });
+        let key = |row: &NodeRow| match self.sort {
+            NodeOrder::Text => 0,
+            NodeOrder::Flops => size_of(&row.cost.flops),
+            NodeOrder::Bytes => size_of(&moved(&row.cost)),
+            NodeOrder::Params => size_of(&row.parameters),
+        };
+        rows.sort_by_key(|row| std::cmp::Reverse(key(row)));
+        rows
+    }
+
+    fn node_table(&self, out: &mut String, func: &Func) {
+        let mut rows = vec![["node", "op", "type", "flops", "bytes", "params"].map(String::from)];
+        let (mut all, mut parameters) = (Cost::zero(), Dim::constant(0));
+        for row in self.node_rows(func) {
+            all = all.plus(&row.cost);
+            parameters = parameters + row.parameters.clone();
+            let params = match row.parameters.as_const() {
+                Some(0) => String::new(),
+                _ => self.amount(&row.parameters),
+            };
             rows.push([
-                name,
-                node.op.name().to_string(),
-                ty,
-                self.amount(&c.flops),
-                self.amount(&(c.read + c.written)),
+                row.name,
+                row.op.to_string(),
+                row.ty,
+                self.amount(&row.cost.flops),
+                self.amount(&moved(&row.cost)),
                 params,
             ]);
-        });
+        }
+        rows.push([
+            "total".into(),
+            String::new(),
+            String::new(),
+            self.amount(&all.flops),
+            self.amount(&moved(&all)),
+            self.amount(&parameters),
+        ]);
         table(out, &rows);
     }
 
@@ -176,41 +411,21 @@ impl View<'_> {
             .filter_map(|func| {
                 let entry = self.plan.entries.iter().find(|e| e.name == func.name)?;
                 let optimized = self.optimized.entries.iter().find(|e| e.name == func.name)?;
-                let port = |p: &tfc_abi::plan::Port| json!({"name": p.name, "type": p.text});
-                let mut out = json!({
-                    "name": func.name,
-                    "doc": func.doc,
-                    "params": entry.params.iter().map(port).collect::<Vec<_>>(),
-                    "results": entry.results.iter().map(port).collect::<Vec<_>>(),
-                    "ops": count_nodes(func),
-                    "ops_optimized": count_nodes(optimized),
-                    "flops": self.amount(&cost::total(self.optimized, optimized).flops),
-                    "steps": step_counts(&entry.steps),
-                    "memory": self.memory(entry),
-                });
-                if self.nodes {
-                    let mut nodes = vec![];
-                    optimized.walk(&mut |_, node| {
-                        let c = cost::node(self.optimized, optimized, node);
-                        let value = node.results.first().map(|v| &optimized.values[*v]);
-                        nodes.push(json!({
-                            "name": value.and_then(|v| v.name.as_deref()),
-                            "op": node.op.name(),
-                            "type": value.map(|v| v.ty.to_string()),
-                            "flops": self.amount(&c.flops),
-                            "bytes": self.amount(&(c.read + c.written)),
-                        }));
-                    });
-                    out["nodes"] = nodes.into();
-                }
-                Some(out)
+                Some(self.entry_json(func, entry, optimized))
             })
             .collect();
         let vars: Vec<Json> = self
             .graph
             .vars
             .values()
-            .map(|v| json!({"name": v.name, "type": v.ty.to_string(), "user": v.user}))
+            .map(|v| {
+                json!({
+                    "name": v.name,
+                    "type": v.ty.to_string(),
+                    "user": v.user,
+                    "parameter": self.is_parameter(v),
+                })
+            })
             .collect();
         let dims: Vec<Json> = self
             .graph
@@ -221,15 +436,80 @@ impl View<'_> {
                 json!({"name": *d.name, "min": d.min, "max": max})
             })
             .collect();
+        let (parameters, other) = self.sizes(self.graph.vars.values());
         json!({
             "name": self.graph.name,
             "doc": self.graph.doc,
             "dims": dims,
+            "parameters": parameters.count,
+            "other_state": other.count,
             "variables": vars,
             "entries": entries,
             "kernels": self.plan.kernels.len(),
         })
     }
+
+    fn entry_json(&self, func: &Func, entry: &Entry, optimized: &Func) -> Json {
+        let port = |p: &tfc_abi::plan::Port| json!({"name": p.name, "type": p.text});
+        let (graph, counted) = self.counted(func);
+        let total = cost::total(graph, counted);
+        let (parameters, other) = self.sizes(self.used(func).into_iter());
+        let mut out = json!({
+            "name": func.name,
+            "doc": func.doc,
+            "params": entry.params.iter().map(port).collect::<Vec<_>>(),
+            "results": entry.results.iter().map(port).collect::<Vec<_>>(),
+            "ops": count_nodes(func),
+            "ops_optimized": count_nodes(optimized),
+            "parameters": parameters.count,
+            "other_state": other.count,
+            "multiply_adds": self.amount_json(&total.multiply_adds),
+            "flops": self.amount_json(&total.flops),
+            "cost": self.cost_line(func),
+            "steps": step_counts(&entry.steps),
+            "memory": self.memory(entry),
+            "memory_bytes": self.memory_bytes(entry),
+        });
+        if self.layers {
+            let layer = |l: Layer| {
+                json!({
+                    "name": l.name,
+                    "output": l.output,
+                    "parameters": l.parameters,
+                    "multiply_adds": self.amount_json(&l.multiply_adds),
+                })
+            };
+            out["layers"] = self.layer_rows(func).into_iter().map(layer).collect();
+        }
+        if self.nodes {
+            let node = |row: NodeRow| {
+                json!({
+                    "name": Some(row.name).filter(|n| !n.is_empty()),
+                    "op": row.op,
+                    "type": row.ty,
+                    "multiply_adds": self.amount_json(&row.cost.multiply_adds),
+                    "flops": self.amount_json(&row.cost.flops),
+                    "bytes": self.amount_json(&moved(&row.cost)),
+                    "params": self.amount_json(&row.parameters),
+                })
+            };
+            out["nodes"] = self.node_rows(optimized).into_iter().map(node).collect();
+        }
+        out
+    }
+}
+
+fn moved(cost: &Cost) -> Dim {
+    cost.read.clone() + cost.written.clone()
+}
+
+/// For sorting: the value with every dim at a size that is neither tiny nor odd.
+fn size_of(dim: &Dim) -> i64 {
+    dim.eval(&|_| Some(64)).unwrap_or(i64::MAX)
+}
+
+fn elements(var: &Var) -> i64 {
+    var.ty.elements().as_const().unwrap_or(0)
 }
 
 /// `predict(x: f32[B, 784]) -> (class: i32[B])`
@@ -289,19 +569,26 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
     }
 }
 
-/// Rows with aligned columns, indented.
+/// Rows with aligned columns, indented; numbers to the right.
 fn table<const N: usize>(out: &mut String, rows: &[[String; N]]) {
     let width = |c: usize| rows.iter().map(|r| r[c].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     for row in rows {
-        let cells: Vec<String> =
-            row.iter().zip(&widths).map(|(cell, w)| format!("{cell:w$}")).collect();
+        let cells: Vec<String> = row
+            .iter()
+            .zip(&widths)
+            .map(|(cell, w)| {
+                let number =
+                    !cell.is_empty() && cell.chars().all(|c| c.is_ascii_digit() || c == ',');
+                if number { format!("{cell:>w$}") } else { format!("{cell:w$}") }
+            })
+            .collect();
         let _ = writeln!(out, "  {}", cells.join("  ").trim_end());
     }
 }
 
 /// `1234567` as `1,234,567`.
-fn grouped(n: i64) -> String {
+pub(super) fn grouped(n: i64) -> String {
     let digits = n.unsigned_abs().to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
@@ -313,6 +600,49 @@ fn grouped(n: i64) -> String {
     if n < 0 { format!("-{out}") } else { out }
 }
 
+/// The numbers of a formula, grouped.
+fn group_digits(formula: &str) -> String {
+    let mut out = String::new();
+    let mut rest = formula;
+    while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
+        let (before, digits) = rest.split_at(at);
+        let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        // Not the digits of a name: `h2`.
+        let named = before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        out.push_str(before);
+        match digits[..end].parse::<i64>() {
+            Ok(n) if !named => out.push_str(&grouped(n)),
+            _ => out.push_str(&digits[..end]),
+        }
+        rest = &digits[end..];
+    }
+    out + rest
+}
+
+/// Three digits and a letter: `714 M`.
+fn scaled(n: i64) -> String {
+    let units = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
+    let x = n as f64;
+    match units.iter().find(|(size, _)| x.abs() >= *size) {
+        Some((size, unit)) => {
+            let y = x / size;
+            let digits = if y.abs() < 10.0 {
+                2
+            } else if y.abs() < 100.0 {
+                1
+            } else {
+                0
+            };
+            format!("{y:.digits$} {unit}")
+        }
+        None => n.to_string(),
+    }
+}
+
+fn bytes(n: i64) -> String {
+    if n.abs() < 10_000 { format!("{} B", grouped(n)) } else { format!("{}B", scaled(n)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -322,5 +652,9 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(1234567), "1,234,567");
         assert_eq!(grouped(-100), "-100");
+        assert_eq!(group_digits("1430160208 * B + h2000 + 12"), "1,430,160,208 * B + h2000 + 12");
+        assert_eq!(scaled(714_188_480), "714 M");
+        assert_eq!(scaled(4_089_184_256), "4.09 G");
+        assert_eq!((bytes(512), bytes(244_403_360)), ("512 B".into(), "244 MB".into()));
     }
 }
