@@ -48,6 +48,8 @@ pub enum Command {
     Compile(Compile),
     /// Compile in memory and run, exactly as the executable would
     Run(Run),
+    /// Make a project to start from
+    New(New),
     /// Check a graph without compiling it
     Check(Check),
     /// Format graph files in place
@@ -175,6 +177,31 @@ pub struct Run {
     /// `--fetch NAME` and `--feed NAME=VALUE` may name any node of the entry
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:
+  tfc new my-net --template convnet && cat my-net/README.md")]
+pub struct New {
+    /// The project's directory; its last part is the name of the graph
+    #[arg(value_name = "NAME")]
+    pub path: PathBuf,
+
+    /// What to start from
+    #[arg(long, value_enum, value_name = "KIND", default_value = "mlp")]
+    pub template: Template,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Template {
+    /// Dense layers on points of the plane
+    Mlp,
+    /// Convolutions on small pictures
+    Convnet,
+    /// An LSTM on sequences
+    Rnn,
+    /// A causal transformer on sequences
+    Transformer,
 }
 
 #[derive(Args, Debug)]

@@ -12,6 +12,7 @@ mod compile;
 mod explain;
 mod fmt;
 mod inspect;
+mod new;
 mod ops;
 mod opt;
 mod run;
@@ -97,6 +98,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
     match &cli.command {
         Command::Compile(args) => compile::run(args),
         Command::Run(args) => run::run(args),
+        Command::New(args) => new::run(args).map(Done::from),
         Command::Check(args) => check::run(args),
         Command::Opt(args) => opt::run(args),
         Command::Fmt(args) => fmt::run(args),
