@@ -5,6 +5,7 @@
 //! | `.npy` | versions 1 to 3, C and Fortran order, both byte orders | version 1 |
 //! | `.npz` | stored and deflated members, zip64 | stored |
 //! | `.safetensors` | yes | yes |
+//! | any other, for `u8` | its bytes, as one row | |
 //! | literals | `1.5`, `true`, `[[1, 2], [3, 4]]` | |
 //!
 //! Invariants
@@ -177,9 +178,11 @@ pub fn tensor_file(
     want: Option<DType>,
 ) -> Result<TensorBuf> {
     let mut file = File::open(path).map_err(|e| cannot_read(path, &e))?;
-    let format = match Format::of_path(path) {
-        Some(f) => f,
-        None => sniff(path)?,
+    let format = match Format::of_path(path).map_or_else(|| sniff(path), Ok) {
+        Ok(format) => format,
+        // Bytes are bytes, whatever the file is: a text, above all.
+        Err(e) if e.code() == "E0514" && want == Some(DType::U8) => return raw(path, file),
+        Err(e) => return Err(e),
     };
     let about = |f: Fault| f.about(path, format);
     match format {
@@ -196,6 +199,15 @@ pub fn tensor_file(
             archive.read(at).map_err(about)
         }
     }
+}
+
+/// All bytes of a file, as one row.
+fn raw(path: &Path, mut file: File) -> Result<TensorBuf> {
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|e| cannot_read(path, &e))?;
+    let shape = [bytes.len()];
+    TensorBuf::from_bytes(DType::U8, &shape, &bytes)
+        .ok_or_else(|| Error::data("E0519", format!("`{}` is too large", path.display())))
 }
 
 fn sniff(path: &Path) -> Result<Format> {
