@@ -137,3 +137,103 @@ fn every_model_is_trained_above() {
         assert!(MODELS.iter().any(|m| m.file == name), "{name} is not in the list");
     }
 }
+
+fn tfc(args: &[&str], dir: &Path) -> String {
+    let tfc = std::process::Command::new(env!("CARGO_BIN_EXE_tfc"))
+        .args(args)
+        .current_dir(dir)
+        .output()
+        .expect("tfc runs");
+    let error = String::from_utf8_lossy(&tfc.stderr).into_owned();
+    assert!(tfc.status.success(), "tfc {}: {error}", args.join(" "));
+    String::from_utf8_lossy(&tfc.stdout).into_owned()
+}
+
+fn inspect(file: &Path) -> serde_json::Value {
+    let file = file.display().to_string();
+    let text = tfc(&["inspect", &file, "--json"], &models());
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn entry<'a>(graph: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let entries = graph["entries"].as_array().expect("entries");
+    entries.iter().find(|e| e["name"] == name).expect("an entry")
+}
+
+/// `1234567` as `1,234,567`.
+fn grouped(n: i64) -> String {
+    let digits = n.to_string();
+    let parts: Vec<&str> =
+        digits.as_bytes().rchunks(3).rev().map(|c| std::str::from_utf8(c).expect("digits")).collect();
+    parts.join(",")
+}
+
+/// A comment ends with `N parameters. `ENTRY` costs COST.`, as `tfc inspect` has
+/// them.
+#[test]
+fn comments_say_what_inspect_prints() {
+    let mut files: Vec<PathBuf> = MODELS.iter().map(|m| path(m.file)).collect();
+    files.dedup();
+    files.push(models().join("../mlp.graph"));
+    files.push(models().join("../convnet.graph"));
+    let mut wrong = String::new();
+    for file in files {
+        let graph = inspect(&file);
+        let doc = graph["doc"].as_str().unwrap_or_default().replace('\n', " ");
+        let name = doc
+            .rsplit_once("` costs ")
+            .and_then(|(before, _)| before.rsplit_once('`'))
+            .map_or("predict", |(_, name)| name);
+        let parameters = graph["parameters"].as_i64().expect("a number");
+        let cost = entry(&graph, name)["cost"].as_str().expect("a text").to_string();
+        let want = format!("{} parameters. `{name}` costs {cost}.", grouped(parameters));
+        if !doc.ends_with(&want) {
+            let _ = writeln!(wrong, "{}: the comment should end with\n  {want}", file.display());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}
+
+/// Parameters and multiply-adds (in millions) as published: by torchvision's
+/// documentation of its weights; of Overfeat by the layers of its paper's table; of
+/// GPT-2 by its published weights.
+#[test]
+fn sizes_are_the_published_ones() {
+    for (model, parameters, millions) in [
+        ("alexnet", 61_100_840, 714.0),
+        ("overfeat", 145_920_872, 2801.0),
+        ("vgg_a", 132_863_336, 7609.0),
+        ("googlenet", 6_624_904, 1498.0),
+        ("inception_v3", 27_161_264, 5713.0),
+        ("resnet50", 25_557_032, 4089.0),
+        ("gpt", 124_439_808, 145_824.0),
+    ] {
+        let graph = inspect(&path(model));
+        assert_eq!(graph["parameters"], parameters, "{model}");
+        let cost = entry(&graph, "predict")["cost"].as_str().unwrap_or_default().to_string();
+        let adds: String = cost.split(' ').next().unwrap_or_default().replace(',', "");
+        let adds: f64 = adds.parse().expect("a number");
+        assert_eq!((adds / 1e6).floor(), millions, "{model}: {cost}");
+    }
+    // Without the second classifier, which only training uses.
+    let inception = inspect(&path("inception_v3"));
+    assert_eq!(entry(&inception, "predict")["parameters"], 23_834_568);
+}
+
+#[test]
+fn digits_are_told_apart() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = path("digits8").display().to_string();
+    let data = models().join("../data").display().to_string();
+    let run = |entry: &str, set: &str, more: &[&str]| {
+        let (x, y) = (format!("x={data}/digits_{set}.npz"), format!("y={data}/digits_{set}.npz"));
+        let mut args = vec!["run", &file, entry, "--feed", &x, "--feed", &y];
+        args.extend(["--state", "digits.safetensors"]);
+        args.extend(more);
+        tfc(&args, dir.path())
+    };
+    run("train", "train", &["--batch", "32", "--epochs", "8", "--shuffle", "1"]);
+    let text = run("evaluate", "test", &[]);
+    let accuracy: f64 = text.trim().rsplit(' ').next().unwrap_or_default().parse().expect(&text);
+    assert!(accuracy >= 0.97, "{text}");
+}

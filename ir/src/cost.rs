@@ -12,7 +12,7 @@
 //! - moving data is bytes, not arithmetic.
 
 use crate::build::{Builder, GraphEmit};
-use crate::graph::Def;
+use crate::graph::{Def, Var};
 use crate::lower::{Contraction, Lower};
 use crate::op::Effect;
 use crate::ops::window::Window;
@@ -168,9 +168,9 @@ pub fn parameters_used(graph: &Graph, func: &Func) -> Parameters {
     sizes(graph, &parameter_vars(graph), |id| used.contains(&id))
 }
 
-/// Variables that count as parameters: those declared at the top of the graph,
-/// and those of functions that a gradient is taken by. In a graph without
-/// gradients they are those that no entry writes.
+/// Variables that count as parameters: floats that are declared at the top of the
+/// graph, or that a gradient is taken by. In a graph without gradients, variables
+/// of functions count if no entry writes them.
 pub fn parameter_vars(graph: &Graph) -> BTreeSet<VarId> {
     let (mut trained, mut written) = (BTreeSet::new(), BTreeSet::new());
     for func in &graph.entries {
@@ -190,7 +190,8 @@ pub fn parameter_vars(graph: &Graph) -> BTreeSet<VarId> {
         true => !written.contains(id),
         false => trained.contains(id),
     };
-    graph.vars.iter().filter(|(id, v)| v.user || of_functions(id)).map(|(id, _)| id).collect()
+    let counts = |id: &VarId, v: &Var| v.ty.dtype.is_float() && (v.user || of_functions(id));
+    graph.vars.iter().filter(|(id, v)| counts(id, v)).map(|(id, _)| id).collect()
 }
 
 fn sizes(

@@ -183,6 +183,12 @@ impl View<'_> {
         }
     }
 
+    /// The smallest size a dim may have, but for none.
+    fn least(&self, name: &str) -> i64 {
+        let decl = self.graph.dims.iter().find(|d| &*d.name == name);
+        decl.map_or(1, |d| d.min.max(1))
+    }
+
     /// Multiply-adds and flops, for one example if only one dim is open.
     fn cost_line(&self, func: &Func) -> String {
         let (graph, func) = self.counted(func);
@@ -193,13 +199,18 @@ impl View<'_> {
             .filter(|name| !self.dims.contains_key(&**name))
             .collect();
         let mut open = open.iter();
-        let (one, place) = match (open.next(), open.next()) {
-            (Some(name), None) => (Some(name), format!(" per example ({name} = 1)")),
-            _ => (None, String::new()),
+        let one = match (open.next(), open.next()) {
+            (Some(name), None) => Some((name, self.least(name))),
+            _ => None,
+        };
+        let place = match one {
+            Some((name, 1)) => format!(" per example ({name} = 1)"),
+            Some((name, n)) => format!(" ({name} = {n})"),
+            None => String::new(),
         };
         let get = |dim: &Dim| {
             let known = dim.eval(&|name| match one {
-                Some(o) if **o == *name => Some(1),
+                Some((open, n)) if **open == *name => Some(n),
                 _ => self.dims.get(name).copied(),
             });
             match known {

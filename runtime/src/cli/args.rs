@@ -32,7 +32,11 @@ pub struct Args {
 
 /// Every option: name, what it takes, what it does.
 pub const OPTIONS: &[(&str, &str, &str)] = &[
-    ("--feed", "NAME=VALUE", "an input: a .npy, .npz or .safetensors file, a literal, or any file for bytes (u8)"),
+    (
+        "--feed",
+        "NAME=VALUE",
+        "an input: a .npy, .npz or .safetensors file, a literal, or any file for bytes (u8)",
+    ),
     ("--out", "NAME=FILE", "write a result to a file instead of printing it"),
     ("--state", "FILE", "variables: read if the file exists, written if the entry changes them"),
     ("--batch", "N", "cut the feeds into batches of N"),
