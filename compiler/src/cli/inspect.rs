@@ -33,6 +33,7 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
     let mut timings = Timings::default();
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let view = View {
+        whole: &loaded.graph,
         graph: &graph,
         parameters,
         optimized: &compiled.graph,
@@ -50,6 +51,8 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
 }
 
 struct View<'a> {
+    /// All that the file has; `graph` has the entries asked for.
+    whole: &'a Graph,
     graph: &'a Graph,
     /// Names of the variables that count as parameters.
     parameters: BTreeSet<String>,
@@ -138,10 +141,10 @@ impl View<'_> {
     }
 
     fn vars(&self, out: &mut String) {
-        if self.graph.vars.is_empty() {
+        if self.whole.vars.is_empty() {
             return;
         }
-        let (parameters, other) = self.sizes(self.graph.vars.values());
+        let (parameters, other) = self.sizes(self.whole.vars.values());
         let _ = writeln!(
             out,
             "\nvariables: {} parameters ({}), {} numbers of other state ({})",
@@ -151,7 +154,7 @@ impl View<'_> {
             bytes(other.bytes)
         );
         // Parameters first: slots and averages come after what they are about.
-        let mut vars: Vec<&Var> = self.graph.vars.values().collect();
+        let mut vars: Vec<&Var> = self.whole.vars.values().collect();
         vars.sort_by_key(|v| !self.is_parameter(v));
         let shown = if self.nodes { vars.len() } else { vars.len().min(SHOWN_VARS) };
         let rows: Vec<[String; 4]> = vars[..shown]
@@ -426,7 +429,7 @@ impl View<'_> {
             })
             .collect();
         let vars: Vec<Json> = self
-            .graph
+            .whole
             .vars
             .values()
             .map(|v| {
@@ -447,7 +450,7 @@ impl View<'_> {
                 json!({"name": *d.name, "min": d.min, "max": max})
             })
             .collect();
-        let (parameters, other) = self.sizes(self.graph.vars.values());
+        let (parameters, other) = self.sizes(self.whole.vars.values());
         json!({
             "name": self.graph.name,
             "doc": self.graph.doc,

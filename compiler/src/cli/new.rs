@@ -30,7 +30,7 @@ fn project(template: Template) -> Project {
         Template::Mlp => Project {
             graph: include_str!("../../templates/mlp.graph"),
             summary: "A network of dense layers that tells which points of the plane lie inside a ring.",
-            epochs: "10",
+            epochs: "25",
             example: "[[0.0, 1.2], [0.1, 0.1]]",
             size: "UNITS",
         },

@@ -173,6 +173,8 @@ impl Writer<'_> {
             (_, Tok::Colon) => false,
             (Tok::Colon, _) => !self.in_slice(l),
             (Tok::Dot, _) | (_, Tok::Dot) => false,
+            // A range without an end, before its block.
+            (Tok::DotDot, Tok::LBrace) => true,
             (Tok::DotDot, _) | (_, Tok::DotDot) => false,
             // Calls, indexing and types touch what they follow.
             (Tok::Ident | Tok::RParen | Tok::RBracket, Tok::LParen | Tok::LBracket) => {
