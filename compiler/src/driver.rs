@@ -14,6 +14,9 @@ pub struct Options {
     pub math: Math,
     /// Lower the graph as written.
     pub no_opt: bool,
+    /// Bytes that the gradient of a loop may keep of its rounds at a time; above
+    /// that, rounds are computed again on the way back. All are kept if none.
+    pub loop_memory: Option<u64>,
 }
 
 /// Which float rewrites are allowed.
@@ -133,8 +136,11 @@ pub fn lower(graph: &Graph, options: &Options, timings: &mut Timings) -> Result<
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {
-    let _ = options;
-    tfc_passes::Options { sources: sources.clone(), ..tfc_passes::Options::default() }
+    tfc_passes::Options {
+        sources: sources.clone(),
+        loop_memory: options.loop_memory,
+        ..tfc_passes::Options::default()
+    }
 }
 
 /// What only the passes find out about a graph.

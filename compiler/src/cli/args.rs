@@ -96,9 +96,29 @@ pub struct Codegen {
     #[arg(long, conflicts_with = "fast_math")]
     pub no_opt: bool,
 
+    /// Memory the gradient of a loop may keep of its rounds at a time, as 64M or 2G; beyond it
+    /// rounds are computed again on the way back [default: all rounds are kept]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub loop_memory: Option<u64>,
+
     /// Print what each step of the compiler took, to standard error
     #[arg(long)]
     pub timings: bool,
+}
+
+/// `64M`: a number of bytes, with K, M or G for powers of 1024.
+fn bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "K" | "KB" | "KIB" => 1 << 10,
+        "M" | "MB" | "MIB" => 1 << 20,
+        "G" | "GB" | "GIB" => 1u64 << 30,
+        _ => return Err("expected a number of bytes, such as 4096, 64M or 2G".into()),
+    };
+    let count: u64 =
+        digits.parse().map_err(|_| "expected a number of bytes, such as 4096, 64M or 2G")?;
+    count.checked_mul(unit).filter(|n| *n > 0).ok_or_else(|| "expected at least one byte".into())
 }
 
 #[derive(Args, Debug)]
