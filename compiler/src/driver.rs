@@ -64,28 +64,34 @@ impl Timings {
     }
 }
 
-/// Keeps only the named entries; all when none is named.
+/// Keeps only the named entries, and the runners they may need; all when none
+/// is named.
 pub fn select_entries(graph: &Graph, names: &[String]) -> Result<Graph> {
     if names.is_empty() {
         return Ok(graph.clone());
     }
     let mut out = graph.clone();
     for name in names {
-        if !graph.entries.iter().any(|e| e.name == *name) {
+        if !graph.entries.iter().any(|e| e.name == *name && !e.runner) {
             return Err(no_entry(graph, name).into());
         }
     }
-    out.entries.retain(|e| names.contains(&e.name));
+    out.entries.retain(|e| e.runner || names.contains(&e.name));
     Ok(out)
 }
 
 pub(crate) fn no_entry(graph: &Graph, name: &str) -> Diag {
-    let known = || graph.entries.iter().map(|e| e.name.as_str());
+    let known = || graph.entries.iter().filter(|e| !e.runner).map(|e| e.name.as_str());
     let diag = Diag::error("E0911", format!("there is no entry `{name}`")).note(format!(
         "`{}` has {}",
         graph.name,
         crate::names(known())
     ));
+    if graph.entries.iter().any(|e| e.runner && e.name == name) {
+        return diag.note(format!(
+            "`{name}` is a runner: it runs by itself when an entry takes what it puts into queues"
+        ));
+    }
     match crate::nearest(name, known()) {
         Some(near) => diag.help(format!("did you mean `{near}`?")),
         None => diag,

@@ -166,7 +166,7 @@ pub fn header(plan: &Plan, prefix: &str) -> String {
          static inline const char *{prefix}_error(void) {{ return tfc_last_error(); }}\n"
     );
     for (i, entry) in plan.entries.iter().enumerate() {
-        if plan.init != Some(i as u32) {
+        if plan.init != Some(i as u32) && !entry.runner {
             Function { plan, entry, prefix, index: i }.write(&mut out);
         }
     }

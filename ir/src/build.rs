@@ -43,7 +43,7 @@ pub fn infer(
     op: Op,
     operands: &[TensorType],
     attrs: &Attrs,
-    var: Option<&TensorType>,
+    var: Option<&Var>,
     regions: &[Vec<TensorType>],
 ) -> Result<Vec<TensorType>, InferError> {
     let def = op.def();
@@ -137,7 +137,7 @@ impl<'a> Builder<'a> {
                 results.iter().map(|v| self.func.ty(*v).clone()).collect()
             })
             .collect();
-        let var = spec.var.map(|v| &self.vars[v].ty);
+        let var = spec.var.map(|v| &self.vars[v]);
         let types = infer(spec.op, &operands, &spec.attrs, var, &regions)?;
         let id = self.func.nodes.next_key();
         let results = types
@@ -257,6 +257,7 @@ impl<'a> Rewriter<'a> {
         let mut new = Func::new(&old.name);
         new.doc = old.doc.clone();
         new.result_names = old.result_names.clone();
+        new.runner = old.runner;
         new.span = old.span;
         let region = new.body;
         let mut r = Rewriter {

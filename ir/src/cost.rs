@@ -200,7 +200,8 @@ fn sizes(
     wanted: impl Fn(VarId) -> bool,
 ) -> Parameters {
     let mut out = Parameters::default();
-    for (id, var) in graph.vars.iter().filter(|(id, _)| wanted(*id)) {
+    let tensors = graph.vars.iter().filter(|(id, var)| wanted(*id) && var.queue.is_none());
+    for (id, var) in tensors {
         let size = if parameters.contains(&id) { &mut out.parameters } else { &mut out.other };
         let count = var.ty.elements().as_const().unwrap_or(0);
         size.count = size.count.saturating_add(count);

@@ -14,6 +14,7 @@
 use crate::{Attrs, Op, TensorType, diag::Span};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use std::sync::Arc;
+use tfc_abi::plan::QueueInfo;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
@@ -53,12 +54,15 @@ pub struct DimDecl {
     pub span: Span,
 }
 
-/// A declared piece of mutable state.
+/// A declared piece of mutable state: a tensor, or a queue.
 #[derive(Clone, Debug)]
 pub struct Var {
     pub name: String,
-    /// Shape is static: a variable outlives any one call's dims.
+    /// Shape is static: a variable outlives any one call's dims. A queue's is
+    /// the type of its size.
     pub ty: TensorType,
+    /// What a queue or a reader holds; `None` for a tensor.
+    pub queue: Option<Arc<QueueInfo>>,
     /// Declared at the top level, rather than inside a function.
     pub user: bool,
     pub device: Option<Arc<str>>,
@@ -76,6 +80,8 @@ pub struct Func {
     /// Its params are the entry's params, its results the entry's results.
     pub body: RegionId,
     pub result_names: Vec<String>,
+    /// Called again and again on a thread of its own, rather than by the user.
+    pub runner: bool,
     pub span: Span,
 }
 
@@ -97,6 +103,7 @@ impl Func {
             regions,
             body,
             result_names: vec![],
+            runner: false,
             span: Span::NONE,
         }
     }

@@ -12,10 +12,13 @@
 //!   same mistakes under the same codes.
 //! - Nodes run in the order of their region, which is the order of effects.
 
+mod queues;
+
 use crate::eval::{Array, Data};
 use crate::graph::{Func, Graph, Node, RegionId, ValueId, VarId};
 use crate::op::{Eval, EvalCx};
 use crate::ops::Op;
+use crate::ops::queue::is_queue_op;
 use crate::require::requirements;
 use crate::{Dim, Tensor, TensorType, diag::Span};
 use cranelift_entity::SecondaryMap;
@@ -50,10 +53,11 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The values of a program's variables.
+/// The values of a program's variables, and what waits in its queues.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     vars: SecondaryMap<VarId, Option<Array>>,
+    queues: queues::Queues,
 }
 
 impl State {
@@ -67,12 +71,12 @@ impl State {
     /// Every variable zero, whatever its initialiser says.
     pub fn zeros(graph: &Graph) -> Result<State, Error> {
         let mut vars = SecondaryMap::new();
-        for (id, var) in graph.vars.iter() {
+        for (id, var) in graph.vars.iter().filter(|(_, var)| var.queue.is_none()) {
             let ty = concrete(&var.ty, &BTreeMap::new())?;
             let shape = ty.static_shape().unwrap_or_default();
             vars[id] = Some(Array::from_tensor(&Tensor::splat(ty.dtype, shape, 0.0)));
         }
-        Ok(State { vars })
+        Ok(State { vars, queues: queues::Queues::new(graph) })
     }
 
     pub fn get(&self, var: VarId) -> Option<Tensor> {
@@ -146,7 +150,7 @@ pub fn run_func(
         }
     }
     let stacks = BTreeMap::new();
-    let mut machine = Machine { func, state, dims, env: SecondaryMap::new(), stacks, out };
+    let mut machine = Machine { graph, func, state, dims, env: SecondaryMap::new(), stacks, out };
     let args = feeds.iter().map(Array::from_tensor).collect();
     let results = machine.region(func.body, args)?;
     Ok(results.iter().map(Array::to_tensor).collect())
@@ -276,6 +280,7 @@ pub fn bind(
 }
 
 struct Machine<'a> {
+    graph: &'a Graph,
     func: &'a Func,
     state: &'a mut State,
     dims: BTreeMap<Arc<str>, i64>,
@@ -438,6 +443,7 @@ impl Machine<'_> {
                     operands = self.region(body, operands)?;
                 }
             }
+            op if is_queue_op(op) => self.queue_op(node, operands),
             // Any other op with a body means its body.
             op => match node.regions.first() {
                 Some(region) => self.region(*region, operands),

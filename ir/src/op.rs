@@ -5,6 +5,7 @@
 
 use crate::attr::AttrKind;
 use crate::eval::Array;
+use crate::graph::Var;
 use crate::lower::Lower;
 use crate::rule::Rule;
 use crate::vjp::VjpFn;
@@ -163,8 +164,8 @@ pub struct InferCx<'a> {
     pub op: &'static str,
     pub operands: &'a [TensorType],
     pub attrs: &'a Attrs,
-    /// Type of the variable, for ops with one.
-    pub var: Option<&'a TensorType>,
+    /// The variable or queue, for ops with one.
+    pub var: Option<&'a Var>,
     /// Result types of each region, for ops with regions.
     pub regions: &'a [Vec<TensorType>],
 }

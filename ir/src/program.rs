@@ -4,7 +4,8 @@
 use crate::kernel::Kernel;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
-    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, Step,
+    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, QueueAction,
+    Step,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -38,6 +39,9 @@ fn print(plan: &Plan, out: &mut String) -> fmt::Result {
         let slot = if v.user { "" } else { " (slot)" };
         writeln!(out, "var {}: {}{:?}{slot}", v.name, v.dtype, v.shape)?;
     }
+    for q in &plan.queues {
+        writeln!(out, "queue {}: {} parts", q.name, q.parts.len())?;
+    }
     for (i, c) in plan.consts.iter().enumerate() {
         writeln!(out, "const {i}: {}{:?}, {} bytes", c.dtype, c.shape, c.len)?;
     }
@@ -55,7 +59,8 @@ fn print(plan: &Plan, out: &mut String) -> fmt::Result {
             };
             writeln!(
                 out,
-                "entry {}({}) -> ({}) {{",
+                "{} {}({}) -> ({}) {{",
+                if entry.runner { "runner" } else { "entry" },
                 entry.name,
                 ports(&entry.params),
                 ports(&entry.results)
@@ -203,6 +208,21 @@ impl Printer<'_> {
                     writeln!(out, "{pad}  while {}", self.buf(*cond))?;
                     self.steps(body, depth + 1, out)?;
                     writeln!(out, "{pad}}}")?;
+                }
+                Step::Queue(s) => {
+                    let queue = self.plan.queues.get(s.queue as usize);
+                    let queue = queue.map_or("?", |q| q.name.as_str());
+                    let (name, many) = match s.action {
+                        QueueAction::Enqueue => ("enqueue", false),
+                        QueueAction::EnqueueMany => ("enqueue", true),
+                        QueueAction::Dequeue => ("dequeue", false),
+                        QueueAction::DequeueMany => ("dequeue", true),
+                        QueueAction::Close => ("close", false),
+                        QueueAction::Size => ("queue_size", false),
+                    };
+                    let count =
+                        if many { format!(", {} of", self.expr(s.count)) } else { String::new() };
+                    writeln!(out, "{name} {queue}{count} [{}]", self.bufs(&s.bufs))?;
                 }
             }
         }

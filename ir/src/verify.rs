@@ -17,7 +17,7 @@
 //! - every run-time dim in use is declared, and can be told from a parameter.
 
 use crate::diag::{Diag, Span};
-use crate::graph::{Def, Func, Graph, Node, NodeId, RegionId, ValueId};
+use crate::graph::{Def, Func, Graph, Node, NodeId, RegionId, ValueId, Var};
 use crate::op::{Effect, Stage};
 use crate::{Attr, DType, Dim, Op, TensorType, build};
 use std::collections::{BTreeMap, BTreeSet};
@@ -48,6 +48,14 @@ pub fn verify(graph: &Graph, stage: Stage) -> Vec<Diag> {
     }
     if !graph.init.params().is_empty() || !graph.init.results().is_empty() {
         diags.push(Diag::error(CODE, "the initialiser has parameters or results"));
+    }
+    for func in graph.entries.iter().filter(|f| f.runner) {
+        if !func.params().is_empty() || !func.results().is_empty() {
+            diags.push(
+                Diag::error(CODE, format!("runner `{}` has parameters or results", func.name))
+                    .at(func.span, "declared here"),
+            );
+        }
     }
     for func in std::iter::once(&graph.init).chain(&graph.entries) {
         let mut checker = Checker {
@@ -200,7 +208,7 @@ impl<'a> Checker<'a> {
                     self.report(node.span, format!("{what} names {var}, which is not there"));
                     ok = false;
                 }
-                found.map(|v| &v.ty)
+                found
             }
             (None, Effect::Read | Effect::Write) => {
                 self.report(node.span, format!("{what} names no variable"));
@@ -248,7 +256,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn types(&mut self, node: &'a Node, var: Option<&TensorType>) {
+    fn types(&mut self, node: &'a Node, var: Option<&Var>) {
         let func = self.func;
         let types = |values: &[ValueId]| -> Option<Vec<TensorType>> {
             values.iter().map(|v| func.values.get(*v).map(|v| v.ty.clone())).collect()

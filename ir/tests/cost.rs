@@ -114,7 +114,7 @@ fn state_and_regions() {
     let mut var = |name: &str, user, shape: &[Dim]| {
         let ty = f32s(shape);
         let name = name.to_string();
-        graph.vars.push(Var { name, ty, user, device: None, span: Span::NONE })
+        graph.vars.push(Var { name, ty, queue: None, user, device: None, span: Span::NONE })
     };
     let table = var("table", true, &[n(100), n(8)]);
     let slot = var("adam.m", false, &[n(100), n(8)]);

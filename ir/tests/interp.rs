@@ -115,6 +115,7 @@ fn state_effects_and_their_order() {
     let var = g.vars.push(Var {
         name: "w".into(),
         ty: var_ty.clone(),
+        queue: None,
         user: true,
         device: None,
         span: Span::NONE,

@@ -25,7 +25,15 @@ fn on_var(
     var: Option<&TensorType>,
     operands: &[TensorType],
 ) -> Result<Vec<TensorType>, InferError> {
-    infer(op, operands, &attrs(op), var, &[])
+    let var = var.map(|ty| tfc_ir::graph::Var {
+        name: "v".into(),
+        ty: ty.clone(),
+        queue: None,
+        user: true,
+        device: None,
+        span: tfc_ir::diag::Span::NONE,
+    });
+    infer(op, operands, &attrs(op), var.as_ref(), &[])
 }
 
 fn with_regions(

@@ -94,6 +94,7 @@ impl Make {
         let id = self.graph.vars.push(Var {
             name: name.into(),
             ty: ty.clone(),
+            queue: None,
             user: true,
             device: None,
             span: Span::NONE,

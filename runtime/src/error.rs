@@ -17,6 +17,11 @@
 //! | E0518 | sizes that an op cannot work with |
 //! | E0521, E0522 | a result that does not exist; memory that does not fit it |
 //! | E0523 | an entry that cannot be run in batches |
+//! | E0560, E0561 | the end of the input; an element for a closed queue |
+//! | E0562, E0571 | a wait without end; stopped while waiting |
+//! | E0563, E0567, E0568 | a reader: no files, records of another type, a position that is not there |
+//! | E0564, E0565, E0566 | malformed CSV, IDX, TFRecord |
+//! | E0569, E0570 | an element that does not fit its queue; no such queue or reader |
 //! | E0580, E0581, E0582 | a checkpoint is torn, of another graph; none can be used |
 //! | E0583, E0585, E0586 | checkpoints are in the way; options or data that do not go with them |
 //! | E0584 | a file to restore from has nothing that fits |
@@ -102,6 +107,11 @@ impl Error {
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.inner.help = Some(help.into());
         self
+    }
+
+    /// The input has ended: a run is over rather than wrong.
+    pub fn is_end_of_input(&self) -> bool {
+        self.inner.code == "E0560"
     }
 
     pub fn code(&self) -> &'static str {

@@ -17,10 +17,12 @@ use crate::error::{Error, Result};
 use crate::gemm::{self, MatMulArgs};
 use crate::mem::{Bytes, human_bytes};
 use crate::model::{EntryState, Model};
+use crate::queue::{Place, Queue, Turn};
 use crate::stack::{self, Stack};
+use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
 use crate::{calls, conv, geometry, show};
-use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, Step};
+use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
 
 #[derive(Default)]
@@ -242,11 +244,20 @@ pub(crate) struct Run<'a> {
     model: &'a Model,
     entry: &'a Entry,
     ctx: &'a mut Context,
+    state: &'a EntryState,
+    /// The entry's variables; given back while the call waits for a queue.
+    held: Option<Held<'a>>,
 }
 
 impl<'a> Run<'a> {
-    pub(crate) fn new(model: &'a Model, entry: &'a Entry, ctx: &'a mut Context) -> Run<'a> {
-        Run { model, entry, ctx }
+    pub(crate) fn new(
+        model: &'a Model,
+        entry: &'a Entry,
+        ctx: &'a mut Context,
+        state: &'a EntryState,
+    ) -> Run<'a> {
+        let held = Some(model.state.hold(&state.reads, &state.writes));
+        Run { model, entry, ctx, state, held }
     }
 
     pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
@@ -380,7 +391,68 @@ impl<'a> Run<'a> {
                 }
                 self.steps(body)?;
             },
+            Step::Queue(s) => self.queue(s),
         }
+    }
+
+    fn queue(&mut self, s: &QueueStep) -> Result<()> {
+        let queue = self.model.queues().get(s.queue as usize)?;
+        let count = self.size(s.count);
+        let at = |e: Error| match (e.is_end_of_input(), s.place.is_empty()) {
+            (false, false) => e.note(format!("at {}", s.place)),
+            _ => e,
+        };
+        match s.action {
+            QueueAction::Enqueue | QueueAction::EnqueueMany => {
+                let runner = self.entry.runner;
+                for row in 0..count {
+                    while self.put_row(queue, &s.bufs, row, count).map_err(at)? == Turn::Wait {
+                        self.wait(|| queue.wait_to_put(runner)).map_err(at)?;
+                    }
+                }
+                Ok(())
+            }
+            QueueAction::Dequeue | QueueAction::DequeueMany => {
+                let places: Vec<Place> =
+                    s.bufs.iter().map(|b| (self.ptr(*b), self.bytes(*b).len())).collect();
+                // SAFETY: `geometry` checked that the buffers hold `count`
+                // elements, and the variables among them are held.
+                while unsafe { queue.try_take(count, &places) }.map_err(at)? == Turn::Wait {
+                    self.wait(|| queue.wait_to_take(count)).map_err(at)?;
+                }
+                Ok(())
+            }
+            QueueAction::Close => {
+                queue.close();
+                Ok(())
+            }
+            QueueAction::Size => {
+                let len = queue.len() as i64;
+                // SAFETY: the result is one i64 of this call's own.
+                unsafe { self.ptr(s.bufs[0]).cast::<i64>().write_unaligned(len) };
+                Ok(())
+            }
+        }
+    }
+
+    /// Puts row `row` of `count` in line.
+    fn put_row(&self, queue: &Queue, bufs: &[u32], row: usize, count: usize) -> Result<Turn> {
+        let row_of = |b: &u32| {
+            let bytes = self.bytes(*b);
+            let size = bytes.len() / count;
+            &bytes[row * size..(row + 1) * size]
+        };
+        let parts: Vec<&[u8]> = bufs.iter().map(row_of).collect();
+        queue.try_put(&parts)
+    }
+
+    /// Waits with the variables given back: others may need them for what is
+    /// waited for.
+    fn wait(&mut self, wait: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.held = None;
+        let result = wait();
+        self.held = Some(self.model.state.hold(&self.state.reads, &self.state.writes));
+        result
     }
 
     fn truth(&self, cond: u32) -> Result<bool> {

@@ -6,7 +6,7 @@
 
 use crate::exec::Context;
 use crate::model::Model;
-use tfc_abi::plan::{Buffer, Conv, Entry, Func, Home, MatMul, Port, Step};
+use tfc_abi::plan::{Buffer, Conv, Entry, Func, Home, MatMul, Port, QueueAction, QueueStep, Step};
 
 type Check = Result<(), String>;
 
@@ -108,6 +108,29 @@ impl Geometry<'_> {
             Step::While { head, body, .. } => {
                 self.steps(head)?;
                 self.steps(body)
+            }
+            Step::Queue(s) => self.queue(s),
+        }
+    }
+
+    /// Buffers hold exactly the elements that move, and at least one moves.
+    fn queue(&self, s: &QueueStep) -> Check {
+        let parts = &self.model.plan.queues[s.queue as usize].parts;
+        let count = self.size(s.count)?;
+        match s.action {
+            QueueAction::Close => Ok(()),
+            QueueAction::Size => match s.bufs[..] {
+                [b] if self.len(b) == 1 => Ok(()),
+                _ => Err("a queue's size is not one number".into()),
+            },
+            _ => {
+                for (b, part) in s.bufs.iter().zip(parts) {
+                    let one = part.len().ok_or("an element is too large")?;
+                    if self.product(&[count, one])? != self.len(*b) {
+                        return Err(format!("buffer {b} does not hold {count} elements"));
+                    }
+                }
+                Ok(())
             }
         }
     }

@@ -7,6 +7,7 @@
 //! | [`bind`] | run-time dims from the shapes of feeds, and what to say when they do not fit |
 //! | [`exec`], [`geometry`], [`calls`] | walking the steps, after checking their sizes |
 //! | [`state`] | variables and who may touch them when |
+//! | [`queue`], [`reader`] | elements between threads, records from files |
 //! | [`pool`] | threads |
 //! | [`gemm`], [`conv`] | contractions |
 //! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
@@ -35,6 +36,8 @@ pub mod io;
 pub mod mem;
 pub mod model;
 pub mod pool;
+pub mod queue;
+pub mod reader;
 pub mod show;
 mod stack;
 pub mod state;

@@ -5,6 +5,7 @@ use crate::error::{Error, Result, closest, list};
 use crate::exec::{Context, Run};
 use crate::mem::Bytes;
 use crate::pool::Pool;
+use crate::queue::Queues;
 use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,6 +21,7 @@ pub struct Model {
     pub(crate) kernels: Vec<KernelFn>,
     pub(crate) consts: Consts,
     pub(crate) state: State,
+    queues: Queues,
     pub(crate) pool: Arc<Pool>,
     entries: Vec<EntryState>,
     /// What the kernels live in (JIT memory); dropped last.
@@ -107,12 +109,14 @@ impl Model {
             _copy: copy,
         };
         let state = State::new(&plan.vars)?;
+        let queues = Queues::new(&plan)?;
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let model = Model {
             plan,
             kernels,
             consts,
             state,
+            queues,
             pool: options.pool.unwrap_or_else(Pool::global),
             entries,
             _keep: options.keep,
@@ -123,8 +127,10 @@ impl Model {
         Ok(model)
     }
 
-    /// Gives every variable its initial value.
+    /// Gives every variable its initial value, empties queues and takes readers
+    /// back to their first record.
     pub fn init(&self) -> Result<()> {
+        self.queues.set_positions(&[])?;
         match self.plan.init {
             Some(i) => self.run(i as usize, &[], &mut []),
             None => Ok(()),
@@ -135,6 +141,11 @@ impl Model {
         &self.plan
     }
 
+    /// Queues and readers.
+    pub fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
@@ -142,7 +153,8 @@ impl Model {
     /// The entries a user may call, with their indices.
     pub fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         let init = self.plan.init.map(|i| i as usize);
-        self.plan.entries.iter().enumerate().filter(move |(i, _)| Some(*i) != init)
+        let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner;
+        self.plan.entries.iter().enumerate().filter(users)
     }
 
     /// Index of the entry of this name.
@@ -224,8 +236,7 @@ impl Model {
         results: &mut [ResultView<'_>],
     ) -> Result<()> {
         ctx.place(entry, feeds, results)?;
-        let _held = self.state.hold(&state.reads, &state.writes);
-        Run::new(self, entry, ctx).steps(&entry.steps)
+        Run::new(self, entry, ctx, state).steps(&entry.steps)
     }
 
     /// Index of the variable of this name.

@@ -82,7 +82,7 @@ impl Subject {
     /// disagreement is the error.
     pub fn agree(&self) -> Result<usize, String> {
         let mut calls = 0;
-        for entry in &self.graph.entries {
+        for entry in self.graph.entries.iter().filter(|e| !e.runner) {
             let assignments = self.directive.assignments(&feeds::dims(entry));
             for (i, dims) in assignments.iter().enumerate() {
                 let feeds = feeds::feeds(entry, &self.directive, dims);
@@ -102,6 +102,11 @@ impl Subject {
             }
         }
         Ok(calls)
+    }
+
+    /// Variables that have a value, queues left out.
+    fn tensors(&self) -> impl Iterator<Item = &tfc_ir::graph::Var> {
+        self.graph.vars.values().filter(|v| v.queue.is_none())
     }
 
     fn judge(
@@ -153,7 +158,7 @@ impl Subject {
         let results = names
             .into_iter()
             .map(|n| outputs.tensor(&n).map(|t| (n, t)).map_err(|e| e.to_string()));
-        let vars = self.graph.vars.values().map(|v| {
+        let vars = self.tensors().map(|v| {
             let value = self.module.var_tensor(&v.name).map_err(|e| e.to_string())?;
             Ok((v.name.clone(), value))
         });
@@ -198,7 +203,7 @@ impl Subject {
             results.push((name.clone(), read(&path, None)?));
         }
         let mut vars = vec![];
-        for (id, var) in &self.graph.vars {
+        for (id, var) in self.graph.vars.iter().filter(|(_, v)| v.queue.is_none()) {
             let value = match changes {
                 true => read(&state, Some(&var.name))?,
                 false => self.state.get(id).ok_or("a variable without a value")?,

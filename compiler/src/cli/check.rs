@@ -38,7 +38,8 @@ fn check(path: &std::path::Path, args: &args::Check) -> Result<String> {
         super::warn(&loaded.warnings, &loaded.sources);
     }
     let graph = &loaded.graph;
-    let entries: Vec<&str> = graph.entries.iter().map(|e| e.name.as_str()).collect();
+    let entries: Vec<&str> =
+        graph.entries.iter().filter(|e| !e.runner).map(|e| e.name.as_str()).collect();
     let warnings = loaded.warnings.iter().filter(|d| d.severity == Severity::Warning).count();
     let mut text = format!("ok, entries {}", entries.join(", "));
     if warnings > 0 {

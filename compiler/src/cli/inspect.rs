@@ -141,10 +141,10 @@ impl View<'_> {
     }
 
     fn vars(&self, out: &mut String) {
-        if self.whole.vars.is_empty() {
+        if tensors(self.whole).next().is_none() {
             return;
         }
-        let (parameters, other) = self.sizes(self.whole.vars.values());
+        let (parameters, other) = self.sizes(tensors(self.whole));
         let _ = writeln!(
             out,
             "\nvariables: {} parameters ({}), {} numbers of other state ({})",
@@ -154,7 +154,7 @@ impl View<'_> {
             bytes(other.bytes)
         );
         // Parameters first: slots and averages come after what they are about.
-        let mut vars: Vec<&Var> = self.whole.vars.values().collect();
+        let mut vars: Vec<&Var> = tensors(self.whole).collect();
         vars.sort_by_key(|v| !self.is_parameter(v));
         let shown = if self.nodes { vars.len() } else { vars.len().min(SHOWN_VARS) };
         let rows: Vec<[String; 4]> = vars[..shown]
@@ -226,7 +226,8 @@ impl View<'_> {
     }
 
     fn entry(&self, out: &mut String, func: &Func, entry: &Entry) {
-        let _ = writeln!(out, "\nentry {}", signature(func));
+        let _ =
+            writeln!(out, "\n{} {}", if func.runner { "runner" } else { "entry" }, signature(func));
         if !func.doc.is_empty() {
             let _ = writeln!(out, "  {}", func.doc.replace('\n', "\n  "));
         }
@@ -450,7 +451,7 @@ impl View<'_> {
                 json!({"name": *d.name, "min": d.min, "max": max})
             })
             .collect();
-        let (parameters, other) = self.sizes(self.whole.vars.values());
+        let (parameters, other) = self.sizes(tensors(self.whole));
         json!({
             "name": self.graph.name,
             "doc": self.graph.doc,
@@ -545,6 +546,11 @@ pub(super) fn signature(func: &Func) -> String {
     format!("{}({}) -> ({})", func.name, params.join(", "), results.join(", "))
 }
 
+/// Variables that are tensors, not queues.
+fn tensors(graph: &Graph) -> impl Iterator<Item = &Var> {
+    graph.vars.values().filter(|v| v.queue.is_none())
+}
+
 fn count_nodes(func: &Func) -> usize {
     let mut n = 0;
     func.walk(&mut |_, _| n += 1);
@@ -578,6 +584,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
                 count_steps(body, out);
                 "loops"
             }
+            Step::Queue(_) => "queue operations",
         };
         *out.entry(kind).or_insert(0) += 1;
     }

@@ -68,7 +68,7 @@ fn restrict(graph: &Graph, args: &[String]) -> Result<(Graph, Vec<String>)> {
         }
         return Ok((graph.clone(), rest));
     };
-    let Some(entry) = graph.entries.iter().find(|e| e.name == *name) else {
+    let Some(entry) = graph.entries.iter().find(|e| e.name == *name && !e.runner) else {
         return Err(driver::no_entry(graph, name).into());
     };
     let params: Vec<&str> =

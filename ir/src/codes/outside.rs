@@ -196,6 +196,69 @@ pub const CODES: &[Code] = &[
         "The gradient of a loop keeps values of every round. `--loop-memory` bounds that: the rounds are then computed again, some at a time, on the way back.",
     ),
     late(
+        "E0560",
+        "the end of the input",
+        "A queue was closed and is empty, or a reader has given its last record. A run ends here; \
+         it is not a failure. From Rust, `Error::is_end_of_input` tells it from one.",
+    ),
+    late(
+        "E0561",
+        "an element for a closed queue",
+        "After `close` nothing can be put into a queue. Runners that try simply end.",
+    ),
+    late(
+        "E0562",
+        "a wait without end",
+        "The queue has too few elements (or is full), and nothing that still runs would change \
+         that. Add a runner that fills it, or close it when no more will come.",
+    ),
+    late(
+        "E0563",
+        "no files for a reader",
+        "Nothing matches the path. It is relative to where the program is started; `--data \
+         READER=PATH` gives another.",
+    ),
+    late(
+        "E0564",
+        "a malformed CSV file",
+        "Every line has as many numbers as a record has elements, all parts together. Lines of \
+         names at the start are left out by `skip: 1`.",
+    ),
+    late(
+        "E0565",
+        "a malformed IDX file",
+        "The file is not in the format of the MNIST data, or is cut short.",
+    ),
+    late(
+        "E0566",
+        "a malformed TFRecord file",
+        "A length or a checksum is wrong, the file is cut short, or a record lacks a feature. The \
+         message says at which byte the record starts.",
+    ),
+    late(
+        "E0567",
+        "records of another type",
+        "The rows of the file are not what the reader declares. Declare the type of the file, and \
+         `cast` or `reshape` in the graph.",
+    ),
+    late(
+        "E0568",
+        "a position that is not in the data",
+        "The files have fewer records than when the position was saved, or it belongs to another \
+         program.",
+    ),
+    late(
+        "E0569",
+        "an element that does not fit its queue",
+        "From Rust, an element is one array for each part of the queue's declaration.",
+    ),
+    late("E0570", "no such queue or reader", "The program declares no queue of this name."),
+    late(
+        "E0571",
+        "stopped while waiting",
+        "The runners were stopped while a call waited for a queue.",
+    ),
+    late(
         "E0580",
         "a torn checkpoint",
         "A file of the checkpoint is missing, cut short, or does not match the hash in its manifest. \

@@ -150,6 +150,91 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
     ),
     graph(
+        "E0440",
+        "not a queue",
+        "`enqueue`, `dequeue` and their like work on what is declared with `queue` or `reader`.",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  enqueue(w, x)\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x)\n}\n",
+    ),
+    graph(
+        "E0441",
+        "a queue used as a value",
+        "A queue holds elements but is not one: they are taken out by `dequeue` and \
+         `dequeue_many`.",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return q * 2\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q) * 2\n}\n",
+    ),
+    graph(
+        "E0442",
+        "no such kind of queue or reader",
+        "Queues are `fifo`, `shuffle` or `priority`; readers `npy`, `npz`, `csv`, `idx`, `tfrecord` \
+         or `files`.",
+        "queue q: lifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+    ),
+    graph(
+        "E0443",
+        "an option a queue or reader does not take",
+        "A queue needs its capacity: producers wait when it is full. A reader needs its files, and \
+         keys where the format has names.",
+        "queue q: fifo(f32[3])\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+    ),
+    graph(
+        "E0444",
+        "elements without fixed shapes",
+        "A queue outlives the calls whose sizes differ, so its elements have fixed shapes. One \
+         element is one example; `dequeue_many` makes batches of them.",
+        "dim B\nqueue q: fifo(f32[B, 3], capacity: 8)\nentry f(x: f32[B, 3]) {\n  enqueue(q, x)\n}\n",
+        "dim B\nqueue q: fifo(f32[3], capacity: 8)\nentry f(x: f32[B, 3]) {\n  enqueue_many(q, x)\n}\n",
+    ),
+    graph(
+        "E0445",
+        "parts that do not fit the queue",
+        "An element has the parts of the queue's declaration, in order, with exactly their types. \
+         `enqueue_many` takes one more axis in front, the same for all parts.",
+        "queue q: fifo(f32[3], i32[], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x)\n}\n",
+        "queue q: fifo(f32[3], i32[], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x, 1)\n}\n",
+    ),
+    graph(
+        "E0446",
+        "more elements than the queue can hold",
+        "A batch is taken at once, so the queue must be able to hold it. A `shuffle` queue draws \
+         each element among `min`, and needs that many besides.",
+        "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[64, 3] {\n  return dequeue_many(q, count: 64)\n}\n",
+        "queue q: fifo(f32[3], capacity: 128)\nentry f() -> f32[64, 3] {\n  return dequeue_many(q, count: 64)\n}\n",
+    ),
+    graph(
+        "E0447",
+        "a reader that is written to",
+        "The records of a reader come from its files; they can only be taken.",
+        "reader r: csv(\"data.csv\", f32[3])\nentry f(x: f32[3]) {\n  enqueue(r, x)\n}\n",
+        "reader r: csv(\"data.csv\", f32[3])\nentry f(x: f32[3]) -> f32[3] {\n  return dequeue(r) + x\n}\n",
+    ),
+    graph(
+        "E0448",
+        "a runner with parameters or results",
+        "A runner is called by nobody: it runs by itself, again and again, while what it puts into \
+         queues is needed.",
+        "queue q: fifo(f32[3], capacity: 8)\nrunner fill(x: f32[3]) {\n  enqueue(q, x)\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+    ),
+    graph(
+        "E0449",
+        "a priority queue without priorities",
+        "The first part of a priority queue is an `i64[]`; the smallest leaves first.",
+        "queue q: priority(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+        "queue q: priority(i64[], f32[3], capacity: 8)\nentry f() -> f32[3] {\n  (_, x) = dequeue(q)\n  return x\n}\n",
+    ),
+    graph(
+        "E0450",
+        "a runner that fills no queue",
+        "A runner is started when an entry takes from a queue the runner fills. One that fills none \
+         would never run.",
+        "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  print(1.0)\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+        "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
+    ),
+    graph(
         "E0470",
         "the lists of a `for` differ in length",
         "`for a in x, b in y` takes an item of each list in every round, so the lists have one length.",

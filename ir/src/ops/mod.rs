@@ -5,6 +5,7 @@ mod conv;
 pub mod doc;
 pub mod philox;
 mod pull;
+pub mod queue;
 mod sizes;
 mod state;
 pub mod util;
@@ -49,6 +50,12 @@ ops! {
     scatter_assign_add: ScatterAssignAdd,
     print: Print,
     assert: Assert,
+    enqueue: Enqueue,
+    enqueue_many: EnqueueMany,
+    dequeue: Dequeue,
+    dequeue_many: DequeueMany,
+    close: Close,
+    queue_size: QueueSize,
     if_op: If,
     while_op: While,
     stack_push: StackPush,

@@ -22,6 +22,7 @@ pub enum Item {
     Use(Use),
     Dim(DimItem),
     Var(VarItem),
+    Queue(QueueItem),
     Let(LetItem),
     Func(FuncItem),
     Entry(EntryItem),
@@ -46,6 +47,17 @@ pub struct VarItem {
     pub name: Name,
     pub ty: TypeExpr,
     pub init: Option<Expr>,
+    pub device: Option<(String, Span)>,
+    pub span: Span,
+}
+
+/// `queue q: fifo(f32[2], capacity: 8)`, `reader r: csv("a.csv", f32[2])`.
+#[derive(Clone, Debug)]
+pub struct QueueItem {
+    pub name: Name,
+    pub reader: bool,
+    /// The kind, with its types and options.
+    pub kind: Call,
     pub device: Option<(String, Span)>,
     pub span: Span,
 }
@@ -93,6 +105,8 @@ pub struct EntryItem {
     pub params: Vec<Param>,
     pub results: Results,
     pub body: Block,
+    /// `runner` rather than `entry`.
+    pub runner: bool,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -271,7 +271,17 @@ impl Parser<'_> {
             let starts = self.token().newline
                 && matches!(
                     self.word(),
-                    "graph" | "use" | "dim" | "var" | "func" | "entry" | "init" | "let"
+                    "graph"
+                        | "use"
+                        | "dim"
+                        | "var"
+                        | "queue"
+                        | "reader"
+                        | "func"
+                        | "entry"
+                        | "runner"
+                        | "init"
+                        | "let"
                 );
             if starts && self.starts_item() {
                 return;
@@ -335,7 +345,11 @@ impl Parser<'_> {
                 let item = self.func_item()?;
                 file.items.push(Item::Func(item));
             }
-            "entry" => {
+            "queue" | "reader" => {
+                let item = self.queue_item()?;
+                file.items.push(Item::Queue(item));
+            }
+            "entry" | "runner" => {
                 let item = self.entry_item()?;
                 file.items.push(Item::Entry(item));
             }
@@ -345,7 +359,10 @@ impl Parser<'_> {
                 file.items.push(Item::Init(body));
             }
             word => {
-                let known = ["graph", "use", "dim", "var", "func", "entry", "let", "init"];
+                let known = [
+                    "graph", "use", "dim", "var", "queue", "reader", "func", "entry", "runner",
+                    "let", "init",
+                ];
                 let near = super::names::nearest(word, known.into_iter());
                 let (span, found) = (self.span(), self.found());
                 let mut diag = Diag::error(
@@ -468,6 +485,28 @@ impl Parser<'_> {
         Ok(VarItem { name, ty, init, device, span: start.to(self.prev_span()) })
     }
 
+    fn queue_item(&mut self) -> Res<QueueItem> {
+        let word = self.word().to_string();
+        let start = self.bump().span;
+        let name = self.simple_name("a name", &format!("after `{word}`"))?;
+        self.expect(Tok::Colon, &format!("after the name of a {word}"))?;
+        let value = self.expr()?;
+        let ExprKind::Call(kind) = value.kind else {
+            let example = match word.as_str() {
+                "queue" => format!("queue {}: fifo(f32[2], capacity: 64)", name.text),
+                _ => format!("reader {}: csv(\"data.csv\", f32[2])", name.text),
+            };
+            return Err(self.report(
+                Diag::error("E0104", format!("expected what kind of {word} this is"))
+                    .at(value.span, "expected a kind with its element types")
+                    .help(format!("write `{example}`")),
+            ));
+        };
+        let device = self.device()?;
+        let span = start.to(self.prev_span());
+        Ok(QueueItem { name, reader: word == "reader", kind: *kind, device, span })
+    }
+
     fn device(&mut self) -> Res<Option<(String, Span)>> {
         if self.is_word("on") && self.peek(1).tok == Tok::Str && !self.token().newline {
             self.bump();
@@ -504,12 +543,14 @@ impl Parser<'_> {
 
     fn entry_item(&mut self) -> Res<EntryItem> {
         let doc = self.doc();
-        self.bump();
-        let name = self.simple_name("a name", "after `entry`")?;
+        let runner = self.is_word("runner");
+        let word = self.bump().span;
+        let after = format!("after `{}`", self.text_of(word));
+        let name = self.simple_name("a name", &after)?;
         let params = self.params("in the parameters of an entry")?;
         let results = self.results()?;
         let body = self.block()?;
-        Ok(EntryItem { name, doc, params, results, body })
+        Ok(EntryItem { name, doc, params, results, body, runner })
     }
 
     pub fn params(&mut self, context: &str) -> Res<Vec<Param>> {

@@ -10,6 +10,7 @@ use crate::{Attr, DType, Dim, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::sync::Arc;
+use tfc_abi::plan::{QueueInfo, QueueKind};
 
 pub fn print(graph: &Graph) -> String {
     let mut out = String::new();
@@ -30,7 +31,10 @@ pub fn print(graph: &Graph) -> String {
         out.push('\n');
     }
     for (_, var) in graph.vars.iter() {
-        let _ = write!(out, "var {}: {}", var.name, var.ty);
+        let _ = match &var.queue {
+            None => write!(out, "var {}: {}", var.name, var.ty),
+            Some(info) => write!(out, "{}", queue(info)),
+        };
         if let Some(device) = &var.device {
             let _ = write!(out, " on {}", quote(device));
         }
@@ -70,6 +74,47 @@ fn doc(out: &mut String, text: &str) {
     }
 }
 
+/// The declaration of a queue or a reader.
+fn queue(info: &QueueInfo) -> String {
+    let strings = |list: &[String]| list.iter().map(|s| quote(s)).collect::<Vec<_>>().join(", ");
+    let mut args: Vec<String> = vec![];
+    let types = info.parts.iter().map(|p| {
+        let sizes: Vec<String> = p.shape.iter().map(i64::to_string).collect();
+        format!("{}[{}]", p.dtype, sizes.join(", "))
+    });
+    let (word, kind) = match &info.kind {
+        QueueKind::Fifo { .. } => ("queue", "fifo"),
+        QueueKind::Shuffle { .. } => ("queue", "shuffle"),
+        QueueKind::Priority { .. } => ("queue", "priority"),
+        QueueKind::Reader(r) => ("reader", r.format.name()),
+    };
+    if let QueueKind::Reader(r) = &info.kind {
+        args.push(match r.paths.as_slice() {
+            [one] => quote(one),
+            many => format!("[{}]", strings(many)),
+        });
+    }
+    args.extend(types);
+    match &info.kind {
+        QueueKind::Fifo { capacity } | QueueKind::Priority { capacity } => {
+            args.push(format!("capacity: {capacity}"));
+        }
+        QueueKind::Shuffle { capacity, min, seed } => {
+            args.push(format!("capacity: {capacity}, min: {min}, seed: {seed}"));
+        }
+        QueueKind::Reader(r) => {
+            if !r.keys.is_empty() {
+                args.push(format!("keys: [{}]", strings(&r.keys)));
+            }
+            args.push(format!("epochs: {}", r.epochs));
+            if r.skip > 0 {
+                args.push(format!("skip: {}", r.skip));
+            }
+        }
+    }
+    format!("{word} {}: {kind}({})", info.name, args.join(", "))
+}
+
 struct Printer<'a> {
     graph: &'a Graph,
     func: &'a Func,
@@ -105,7 +150,8 @@ impl<'a> Printer<'a> {
     fn entry(&mut self) {
         let func = self.func;
         doc(self.out, &func.doc);
-        let _ = write!(self.out, "entry {}(", func.name);
+        let word = if func.runner { "runner" } else { "entry" };
+        let _ = write!(self.out, "{word} {}(", func.name);
         self.list(func.params(), Self::typed);
         self.out.push(')');
         if !func.results().is_empty() {

@@ -13,7 +13,8 @@ pub fn same(a: &Graph, b: &Graph) -> Result<(), String> {
     check("dims", dims(a), dims(b))?;
     let vars = |g: &Graph| {
         let all = g.vars.values();
-        all.map(|v| (v.name.clone(), v.ty.clone(), v.user, v.device.clone())).collect::<Vec<_>>()
+        all.map(|v| (v.name.clone(), v.ty.clone(), v.queue.clone(), v.user, v.device.clone()))
+            .collect::<Vec<_>>()
     };
     check("variables", vars(a), vars(b))?;
     same_func(&a.init, &b.init).map_err(|e| format!("init: {e}"))?;
@@ -21,6 +22,7 @@ pub fn same(a: &Graph, b: &Graph) -> Result<(), String> {
     for (x, y) in a.entries.iter().zip(&b.entries) {
         check("entry", &x.name, &y.name)?;
         check("doc", &x.doc, &y.doc)?;
+        check("runner", x.runner, y.runner)?;
         check("result names", &x.result_names, &y.result_names)?;
         same_func(x, y).map_err(|e| format!("entry {}: {e}", x.name))?;
     }

@@ -18,7 +18,7 @@ use tfc_abi::plan::{ConstInfo, DimInfo, Plan, VarInfo};
 use tfc_ir::diag::{Diag, SourceMap, Span};
 use tfc_ir::kernel::Kernel;
 use tfc_ir::program::Program;
-use tfc_ir::{Graph, Node, Tensor};
+use tfc_ir::{Graph, Node, Tensor, VarId};
 
 /// What all entries of a program share while it is built.
 pub(crate) struct Build {
@@ -31,9 +31,17 @@ pub(crate) struct Build {
     const_bytes: Vec<u8>,
     const_ids: BTreeMap<Arc<Tensor>, u32>,
     sources: SourceMap,
+    /// Where each symbol stands in the plan: among its variables, or among its
+    /// queues.
+    symbols: BTreeMap<VarId, u32>,
 }
 
 impl Build {
+    /// The place of a variable or a queue in its table of the plan.
+    fn symbol(&self, id: VarId) -> u32 {
+        self.symbols.get(&id).copied().unwrap_or(0)
+    }
+
     /// The index of a kernel; an equal one is used again.
     fn kernel(&mut self, mut kernel: Kernel) -> u32 {
         let wanted = std::mem::take(&mut kernel.name);
@@ -91,7 +99,27 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         const_bytes: vec![],
         const_ids: BTreeMap::new(),
         sources: sources.clone(),
+        symbols: BTreeMap::new(),
     };
+    let (mut vars, mut queues) = (vec![], vec![]);
+    for (id, var) in graph.vars.iter() {
+        let place = match &var.queue {
+            Some(info) => {
+                queues.push(info.as_ref().clone());
+                queues.len()
+            }
+            None => {
+                vars.push(VarInfo {
+                    name: var.name.clone(),
+                    dtype: var.ty.dtype,
+                    shape: var.ty.shape.iter().map(|d| d.as_const().unwrap_or(0)).collect(),
+                    user: var.user,
+                });
+                vars.len()
+            }
+        };
+        build.symbols.insert(id, place as u32 - 1);
+    }
     for d in &graph.dims {
         build.dims.index(&d.name);
     }
@@ -126,16 +154,6 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
             DimInfo { name: name.to_string(), min, max }
         })
         .collect();
-    let vars = graph
-        .vars
-        .values()
-        .map(|v| VarInfo {
-            name: v.name.clone(),
-            dtype: v.ty.dtype,
-            shape: v.ty.shape.iter().map(|d| d.as_const().unwrap_or(0)).collect(),
-            user: v.user,
-        })
-        .collect();
     let plan = Plan {
         name: graph.name.clone(),
         graph_hash: [0; 32],
@@ -147,6 +165,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         init,
         source: sources.files.first().map_or(String::new(), |f| f.name.clone()),
         doc: graph.doc.clone(),
+        queues,
     };
     Ok(Program { plan, kernels: build.kernels, consts: build.const_bytes })
 }

@@ -19,7 +19,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
     BufId, Buffer, Call, Condition, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
-    Launch, MatMul, Port, Step,
+    Launch, MatMul, Port, QueueAction, QueueStep, Step,
 };
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Contraction, Lower};
@@ -204,7 +204,7 @@ impl<'a> Planner<'a> {
             return *s;
         }
         let ty = &self.graph.vars[v].ty;
-        let home = Some(Home::Var(v.index() as u32));
+        let home = Some(Home::Var(self.build.symbol(v)));
         let s = self.storages.new_storage(ty.dtype, ty.elements(), home, 0);
         self.vars.insert(v, s);
         s
@@ -626,14 +626,13 @@ impl<'a> Planner<'a> {
                 let name = node.attrs.str("stack").to_string();
                 steps.push(Step::Pop { stack, dst, name });
             }
+            (name, Some(v)) if self.graph.vars[v].queue.is_some() => match queue_action(name) {
+                Some(action) => steps.push(self.queue_step(action, v, node, region)),
+                None => return Err(vec![not_compiled(node)]),
+            },
             ("if", _) => self.branch(node, region, steps)?,
             ("while", _) => self.repeat(node, region, steps)?,
-            _ => {
-                return Err(vec![
-                    Diag::error("E0490", format!("`{}` cannot be compiled yet", node.op.name()))
-                        .at(node.span, "used here"),
-                ]);
-            }
+            _ => return Err(vec![not_compiled(node)]),
         }
         Ok(())
     }
@@ -641,6 +640,33 @@ impl<'a> Planner<'a> {
     fn stack(&mut self, node: &Node) -> u32 {
         let next = self.stacks.len() as u32;
         *self.stacks.entry(node.attrs.str("stack").to_string()).or_insert(next)
+    }
+
+    /// Something done with a queue: operands are read, results written.
+    fn queue_step(
+        &mut self,
+        action: QueueAction,
+        queue: VarId,
+        node: &Node,
+        region: RegionId,
+    ) -> Step {
+        let time = self.tick();
+        let mut bufs = vec![];
+        for &v in &node.operands {
+            bufs.push(self.read(v, time));
+        }
+        for &v in &node.results {
+            bufs.push(self.write(v, time, region));
+        }
+        let rows = match action {
+            QueueAction::EnqueueMany => node.operands.first(),
+            QueueAction::DequeueMany => node.results.first(),
+            _ => None,
+        };
+        let count = rows.and_then(|v| self.func.ty(*v).shape.first().cloned());
+        let count = self.dim(&count.unwrap_or(Dim::constant(1)));
+        let place = self.build.place(node.span);
+        Step::Queue(QueueStep { action, queue: self.build.symbol(queue), bufs, count, place })
     }
 
     /// Both branches bring their values to the same places.
@@ -795,8 +821,10 @@ impl<'a> Planner<'a> {
             .collect();
         let mut writes: Vec<u32> = vec![];
         self.func.walk(&mut |_, node| {
-            if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var) {
-                writes.push(v.index() as u32);
+            if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var)
+                && self.graph.vars[v].queue.is_none()
+            {
+                writes.push(self.build.symbol(v));
             }
         });
         writes.sort();
@@ -820,8 +848,26 @@ impl<'a> Planner<'a> {
             steps,
             writes,
             conditions,
+            runner: self.func.runner,
         }
     }
+}
+
+fn not_compiled(node: &Node) -> Diag {
+    Diag::error("E0490", format!("`{}` cannot be compiled yet", node.op.name()))
+        .at(node.span, "used here")
+}
+
+fn queue_action(op: &str) -> Option<QueueAction> {
+    Some(match op {
+        "enqueue" => QueueAction::Enqueue,
+        "enqueue_many" => QueueAction::EnqueueMany,
+        "dequeue" => QueueAction::Dequeue,
+        "dequeue_many" => QueueAction::DequeueMany,
+        "close" => QueueAction::Close,
+        "queue_size" => QueueAction::Size,
+        _ => return None,
+    })
 }
 
 /// Copies between two names of one place do nothing.

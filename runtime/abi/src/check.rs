@@ -61,6 +61,30 @@ impl Plan {
         for v in &self.vars {
             byte_size(v.dtype, &v.shape).ok_or(format!("variable `{}` is too large", v.name))?;
         }
+        for q in &self.queues {
+            q.parts.iter().try_for_each(|p| {
+                byte_size(p.dtype, &p.shape).map(drop).ok_or(format!("queue `{}`", q.name))
+            })?;
+            let wrong = match &q.kind {
+                QueueKind::Fifo { capacity } => *capacity == 0,
+                QueueKind::Shuffle { capacity, min, .. } => *min == 0 || capacity < min,
+                QueueKind::Priority { capacity } => {
+                    *capacity == 0
+                        || !q
+                            .parts
+                            .first()
+                            .is_some_and(|p| p.dtype == DType::I64 && p.shape.is_empty())
+                }
+                QueueKind::Reader(r) => {
+                    r.paths.is_empty()
+                        || r.format.path_per_part() && r.paths.len() != q.parts.len()
+                        || !r.keys.is_empty() && r.keys.len() != q.parts.len()
+                }
+            };
+            if wrong || q.parts.is_empty() {
+                return Err(format!("queue `{}` is declared wrong", q.name));
+            }
+        }
         for (i, c) in self.consts.iter().enumerate() {
             let size = byte_size(c.dtype, &c.shape);
             if size != Some(c.len) || c.offset.checked_add(c.len).is_none() {
@@ -265,7 +289,34 @@ impl EntryCheck<'_> {
                 self.steps(head, depth + 1)?;
                 self.steps(body, depth + 1)
             }
+            Step::Queue(s) => self.queue(s),
         }
+    }
+
+    /// The number of elements moved is the runtime's to check: it depends on
+    /// dims.
+    fn queue(&self, s: &QueueStep) -> Check {
+        let queue = self
+            .plan
+            .queues
+            .get(s.queue as usize)
+            .ok_or_else(|| format!("queue {} is missing", s.queue))?;
+        self.expr_id(s.count)?;
+        let wanted: Vec<DType> = match s.action {
+            QueueAction::Close => vec![],
+            QueueAction::Size => vec![DType::I64],
+            _ => queue.parts.iter().map(|p| p.dtype).collect(),
+        };
+        let mut given = vec![];
+        for &b in &s.bufs {
+            let buf = if s.action.gives() { self.buf(b)? } else { self.writable(b)? };
+            given.push(buf.dtype);
+        }
+        let reader = matches!(queue.kind, QueueKind::Reader(_));
+        if given != wanted || reader && !s.action.takes() {
+            return Err(format!("queue `{}` is used wrong", queue.name));
+        }
+        Ok(())
     }
 
     fn condition(&self, cond: BufId) -> Check {

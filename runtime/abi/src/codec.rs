@@ -271,6 +271,8 @@ wire_code! {
     DType, "element type";
     ConvKind, "convolution kind";
     Func, "routine";
+    Format, "file format";
+    QueueAction, "queue action";
 }
 
 /// Structs, field by field. The compiler refuses a forgotten field.
@@ -291,11 +293,11 @@ macro_rules! wire_struct {
 }
 
 wire_struct! {
-    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc }
+    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues }
     DimInfo { name, min, max }
     VarInfo { name, dtype, shape, user }
     ConstInfo { dtype, shape, offset, len }
-    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions }
+    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner }
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home }
@@ -309,6 +311,49 @@ wire_struct! {
         kernel, stride, dilation, pad, groups, epilogue,
     }
     Call { func, bufs, ints }
+    QueueInfo { name, kind, parts }
+    Part { dtype, shape }
+    ReaderInfo { format, paths, keys, epochs, skip }
+    QueueStep { action, queue, bufs, count, place }
+}
+
+impl Wire for QueueKind {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            QueueKind::Fifo { capacity } => {
+                out.push(0);
+                capacity.put(out);
+            }
+            QueueKind::Shuffle { capacity, min, seed } => {
+                out.push(1);
+                capacity.put(out);
+                min.put(out);
+                seed.put(out);
+            }
+            QueueKind::Priority { capacity } => {
+                out.push(2);
+                capacity.put(out);
+            }
+            QueueKind::Reader(info) => {
+                out.push(3);
+                info.put(out);
+            }
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<QueueKind> {
+        Ok(match r.byte()? {
+            0 => QueueKind::Fifo { capacity: Wire::get(r)? },
+            1 => QueueKind::Shuffle {
+                capacity: Wire::get(r)?,
+                min: Wire::get(r)?,
+                seed: Wire::get(r)?,
+            },
+            2 => QueueKind::Priority { capacity: Wire::get(r)? },
+            3 => QueueKind::Reader(Wire::get(r)?),
+            _ => return Err(DecodeError::Invalid("queue kind")),
+        })
+    }
 }
 
 impl Wire for Expr {
@@ -439,6 +484,10 @@ impl Wire for Step {
                 dst.put(out);
                 name.put(out);
             }
+            Step::Queue(step) => {
+                out.push(16);
+                step.put(out);
+            }
         }
     }
 
@@ -459,6 +508,7 @@ impl Wire for Step {
             })?,
             9 => Step::Push { stack: Wire::get(r)?, src: Wire::get(r)? },
             10 => Step::Pop { stack: Wire::get(r)?, dst: Wire::get(r)?, name: Wire::get(r)? },
+            16 => Step::Queue(Wire::get(r)?),
             _ => return Err(DecodeError::Invalid("step")),
         })
     }

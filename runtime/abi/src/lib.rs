@@ -12,6 +12,7 @@
 pub mod check;
 pub mod codec;
 pub mod dtype;
+pub mod order;
 pub mod plan;
 
 pub use dtype::DType;

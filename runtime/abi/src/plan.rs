@@ -30,6 +30,8 @@ pub struct Plan {
     pub source: String,
     /// The documentation of the graph.
     pub doc: String,
+    /// Queues and readers.
+    pub queues: Vec<QueueInfo>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -47,6 +49,115 @@ pub struct VarInfo {
     pub shape: Vec<i64>,
     /// False for optimizer slots and counters declared inside functions.
     pub user: bool,
+}
+
+/// A queue of elements, each a tuple of tensors of fixed shapes; or a reader,
+/// which gives the records of files as a queue gives its elements.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueInfo {
+    pub name: String,
+    pub kind: QueueKind,
+    pub parts: Vec<Part>,
+}
+
+/// One tensor of every element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    pub dtype: DType,
+    pub shape: Vec<i64>,
+}
+
+impl Part {
+    /// Elements of the tensor; `None` when the product overflows.
+    pub fn len(&self) -> Option<usize> {
+        self.shape.iter().try_fold(1usize, |n, d| n.checked_mul(usize::try_from(*d).ok()?))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == Some(0)
+    }
+
+    pub fn bytes(&self) -> Option<usize> {
+        self.len()?.checked_mul(self.dtype.size())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum QueueKind {
+    /// Elements leave in the order they came; see [`crate::order`].
+    Fifo {
+        capacity: u64,
+    },
+    /// The next element is drawn among the `min` oldest.
+    Shuffle {
+        capacity: u64,
+        min: u64,
+        seed: i64,
+    },
+    /// The smallest first part leaves first, among equals the oldest.
+    Priority {
+        capacity: u64,
+    },
+    Reader(ReaderInfo),
+}
+
+/// Where a reader's records come from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReaderInfo {
+    pub format: Format,
+    /// Files, folders or patterns with `*` and `?`.
+    pub paths: Vec<String>,
+    /// Names of the arrays or features the parts come from, for formats that
+    /// have names.
+    pub keys: Vec<String>,
+    /// How often the records are gone through; zero: without end.
+    pub epochs: u64,
+    /// Lines to leave out at the start of every text file.
+    pub skip: u64,
+}
+
+/// Formats of data files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Format {
+    /// Rows of arrays, one path for each part.
+    Npy = 0,
+    /// Rows of the arrays of archives, by key.
+    Npz = 1,
+    /// Lines of numbers, parts side by side.
+    Csv = 2,
+    /// Rows of IDX files (MNIST), one path for each part.
+    Idx = 3,
+    /// TFRecord files: raw bytes, or features of `tf.train.Example` by key.
+    TfRecord = 4,
+    /// Whole files, one record each.
+    Files = 5,
+}
+
+impl Format {
+    pub const ALL: [Format; 6] =
+        [Format::Npy, Format::Npz, Format::Csv, Format::Idx, Format::TfRecord, Format::Files];
+
+    pub fn from_code(code: u8) -> Option<Format> {
+        Format::ALL.into_iter().find(|f| *f as u8 == code)
+    }
+
+    /// How the language and messages call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Npy => "npy",
+            Format::Npz => "npz",
+            Format::Csv => "csv",
+            Format::Idx => "idx",
+            Format::TfRecord => "tfrecord",
+            Format::Files => "files",
+        }
+    }
+
+    /// Every part has a path of its own.
+    pub fn path_per_part(self) -> bool {
+        matches!(self, Format::Npy | Format::Idx)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -72,6 +183,9 @@ pub struct Entry {
     pub writes: Vec<u32>,
     /// What must hold for the dims, checked when they are bound.
     pub conditions: Vec<Condition>,
+    /// Runs on a thread of its own, again and again, while a program needs what
+    /// it puts into queues.
+    pub runner: bool,
 }
 
 /// Something about run-time dims that types cannot say and that the steps rely
@@ -240,6 +354,53 @@ pub enum Step {
         cond: BufId,
         body: Vec<Step>,
     },
+    Queue(QueueStep),
+}
+
+/// Something done with a queue.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueueStep {
+    pub action: QueueAction,
+    /// Index into [`Plan::queues`].
+    pub queue: u32,
+    /// One buffer for each part; for `Size` the result; for `Close` none.
+    pub bufs: Vec<BufId>,
+    /// Number of elements, for `EnqueueMany` and `DequeueMany`; else one.
+    pub count: ExprId,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum QueueAction {
+    Enqueue = 0,
+    /// Buffers have one more axis in front, as long as `count`.
+    EnqueueMany = 1,
+    Dequeue = 2,
+    /// As `EnqueueMany`.
+    DequeueMany = 3,
+    Close = 4,
+    Size = 5,
+}
+
+impl QueueAction {
+    pub fn from_code(code: u8) -> Option<QueueAction> {
+        use QueueAction::*;
+        [Enqueue, EnqueueMany, Dequeue, DequeueMany, Close, Size]
+            .into_iter()
+            .find(|a| *a as u8 == code)
+    }
+
+    /// Takes elements out.
+    pub fn takes(self) -> bool {
+        matches!(self, QueueAction::Dequeue | QueueAction::DequeueMany)
+    }
+
+    /// Puts elements in.
+    pub fn gives(self) -> bool {
+        matches!(self, QueueAction::Enqueue | QueueAction::EnqueueMany)
+    }
 }
 
 /// One kernel over a range the pool may split.

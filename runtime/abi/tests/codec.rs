@@ -87,6 +87,13 @@ fn sample() -> Plan {
         Step::Call(Call { func: Func::Zero, bufs: vec![1], ints: vec![] }),
         Step::Push { stack: 3, src: 0 },
         Step::Pop { stack: 3, dst: 1, name: "loop.h".into() },
+        Step::Queue(QueueStep {
+            action: QueueAction::DequeueMany,
+            queue: 1,
+            bufs: vec![2],
+            count: 0,
+            place: "sample.graph:3:1".into(),
+        }),
     ];
     let port = |name: &str, buf| Port {
         name: name.into(),
@@ -119,11 +126,30 @@ fn sample() -> Plan {
                     message: "too small".into(),
                     place: "sample.graph:1:1".into(),
                 }],
+                runner: true,
             },
             Entry { name: "init".into(), ..Entry::default() },
         ],
         init: Some(1),
         source: "sample.graph".into(),
+        queues: vec![
+            QueueInfo {
+                name: "examples".into(),
+                kind: QueueKind::Shuffle { capacity: 8, min: 4, seed: -1 },
+                parts: vec![Part { dtype: DType::F32, shape: vec![4] }],
+            },
+            QueueInfo {
+                name: "records".into(),
+                kind: QueueKind::Reader(ReaderInfo {
+                    format: Format::Csv,
+                    paths: vec!["*.csv".into()],
+                    keys: vec![],
+                    epochs: 2,
+                    skip: 1,
+                }),
+                parts: vec![Part { dtype: DType::F32, shape: vec![4] }],
+            },
+        ],
     }
 }
 

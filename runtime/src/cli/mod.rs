@@ -139,10 +139,12 @@ fn command(
     session.run(&model, &feeds, checkpoints.as_mut(), console)
 }
 
-/// Entries but for the initialiser, with their indices.
+/// Entries a user can call, with their indices: not the initialiser, not
+/// runners.
 pub(crate) fn user_entries(plan: &Plan) -> impl Iterator<Item = (usize, &Entry)> {
     let init = plan.init.map(|i| i as usize);
-    plan.entries.iter().enumerate().filter(move |(i, _)| Some(*i) != init)
+    let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner;
+    plan.entries.iter().enumerate().filter(users)
 }
 
 fn find_entry(plan: &Plan, name: &str) -> Result<usize> {

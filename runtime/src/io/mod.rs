@@ -18,6 +18,7 @@
 //! `ml_dtypes` writes; `np.load(f).view(ml_dtypes.bfloat16)` reads it. `<u2` is
 //! accepted for bf16 as raw bits.
 
+pub mod crc;
 pub mod json;
 pub mod literal;
 pub mod npy;

@@ -1,5 +1,6 @@
 //! `.npz`: a zip archive of `.npy` files.
 
+use super::crc::crc32;
 use super::{Fault, Reason, malformed, npy};
 use crate::tensor::TensorBuf;
 use std::fs::File;
@@ -179,51 +180,6 @@ fn inflate(packed: &[u8], m: &Member) -> Reason<Vec<u8>> {
         Ok(data) if data.len() as u64 == m.size => Ok(data),
         _ => malformed(format!("member `{}` does not decompress", m.name)),
     }
-}
-
-/// The checksum zip uses, eight bytes a step.
-fn crc32(data: &[u8]) -> u32 {
-    const TABLES: [[u32; 256]; 8] = {
-        let mut t = [[0u32; 256]; 8];
-        let mut i = 0;
-        while i < 256 {
-            let mut c = i as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                c = if c & 1 == 1 { c >> 1 ^ 0xedb8_8320 } else { c >> 1 };
-                bit += 1;
-            }
-            t[0][i] = c;
-            i += 1;
-        }
-        let mut k = 1;
-        while k < 8 {
-            let mut i = 0;
-            while i < 256 {
-                t[k][i] = t[k - 1][i] >> 8 ^ t[0][(t[k - 1][i] & 0xff) as usize];
-                i += 1;
-            }
-            k += 1;
-        }
-        t
-    };
-    let mut crc = !0u32;
-    let mut chunks = data.chunks_exact(8);
-    for c in &mut chunks {
-        let lo = crc ^ u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
-        crc = TABLES[7][(lo & 0xff) as usize]
-            ^ TABLES[6][(lo >> 8 & 0xff) as usize]
-            ^ TABLES[5][(lo >> 16 & 0xff) as usize]
-            ^ TABLES[4][(lo >> 24) as usize]
-            ^ TABLES[3][c[4] as usize]
-            ^ TABLES[2][c[5] as usize]
-            ^ TABLES[1][c[6] as usize]
-            ^ TABLES[0][c[7] as usize];
-    }
-    for b in chunks.remainder() {
-        crc = crc >> 8 ^ TABLES[0][((crc ^ u32::from(*b)) & 0xff) as usize];
-    }
-    !crc
 }
 
 /// Writes an archive whose members are stored, not compressed.

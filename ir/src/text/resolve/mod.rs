@@ -11,6 +11,7 @@
 //! - `ops`, `attrs`: calls of ops: literals, broadcasting, attributes;
 //! - `call`: calls of functions; `types`: type patterns and what they bind;
 //! - `lists`: `for`, and lists made by it;
+//! - `queue`: declarations of queues and readers;
 //! - `state`: variables, reads, initialisers; `writes`: who writes what;
 //! - `sugar`: `zeros`, `split`, indexing, `grad`; `minimize`: training.
 
@@ -22,6 +23,7 @@ mod lists;
 mod literal;
 mod minimize;
 mod ops;
+mod queue;
 pub(crate) mod scope;
 mod state;
 mod stmt;
@@ -138,8 +140,10 @@ impl Resolver<'_> {
         self.declare(0, &tree, &mut stack);
         self.frames.push(Frame::new(0));
         for item in &tree.items {
-            if let ast::Item::Var(var) = item {
-                self.top_var(var);
+            match item {
+                ast::Item::Var(var) => self.top_var(var),
+                ast::Item::Queue(queue) => self.top_queue(queue),
+                _ => {}
             }
         }
         for item in &tree.items {
@@ -189,6 +193,7 @@ impl Resolver<'_> {
             let (what, name) = match item {
                 ast::Item::Dim(d) => ("dim", &d.name),
                 ast::Item::Var(v) => ("var", &v.name),
+                ast::Item::Queue(q) => (if q.reader { "reader" } else { "queue" }, &q.name),
                 ast::Item::Func(f) => ("func", &f.name),
                 ast::Item::Let(l) => ("let", &l.name),
                 ast::Item::Use(u) => ("use", &u.name),
@@ -222,7 +227,9 @@ impl Resolver<'_> {
         if module != 0 {
             for item in &tree.items {
                 let (what, span) = match item {
+                    ast::Item::Entry(e) if e.runner => ("a runner", e.name.span),
                     ast::Item::Entry(e) => ("an entry", e.name.span),
+                    ast::Item::Queue(q) => ("a queue or a reader", q.name.span),
                     ast::Item::Var(v) => ("a variable at the top level", v.name.span),
                     ast::Item::Init(b) => ("an `init` block", b.span),
                     _ => continue,

@@ -43,8 +43,8 @@ impl Resolver<'_> {
             };
             let arg = args.remove(at);
             match self.variable(&arg.value) {
-                Some(v) => var = Some(v),
-                None => return Val::Poison,
+                Some(v) if self.fits_symbol(def, v, arg.value.span) => var = Some(v),
+                _ => return Val::Poison,
             }
         }
         let mut operands: Vec<Option<Spanned>> = vec![None; def.operands.len()];
@@ -185,6 +185,9 @@ impl Resolver<'_> {
         op_span: Span,
         span: Span,
     ) -> Val {
+        if let Some(info) = self.graph.vars[var].queue.clone() {
+            return self.apply_to_queue(op, var, &info, operands, attrs, op_span, span);
+        }
         let ty = self.graph.vars[var].ty.clone();
         let Some((mut values, spans)) = self.operand_values(op, &operands, Some(ty.dtype)) else {
             return Val::Poison;
@@ -288,7 +291,7 @@ impl Resolver<'_> {
         Some(natural)
     }
 
-    fn attributes(
+    pub(super) fn attributes(
         &mut self,
         op: Op,
         given: Vec<AttrArg>,

@@ -104,21 +104,28 @@ impl Resolver<'_> {
         Some(ty)
     }
 
+    /// The device of a declaration; `Err` if what is written is not one.
+    pub(super) fn declared_device(
+        &mut self,
+        written: &Option<(String, Span)>,
+    ) -> Result<Option<Arc<str>>, ()> {
+        let Some((text, span)) = written else { return Ok(None) };
+        match device::check(text) {
+            Ok(()) => Ok(Some(Arc::from(text.as_str()))),
+            Err(why) => {
+                self.error(Diag::error("E0413", why).at(*span, "not a device"));
+                Err(())
+            }
+        }
+    }
+
     fn declare_var(&mut self, item: &VarItem, name: String) -> Option<VarId> {
         let ty = self.var_type(item)?;
-        let device = match &item.device {
-            Some((text, span)) => {
-                if let Err(why) = device::check(text) {
-                    self.error(Diag::error("E0413", why).at(*span, "not a device"));
-                    return None;
-                }
-                Some(Arc::from(text.as_str()))
-            }
-            None => None,
-        };
+        let device = self.declared_device(&item.device).ok()?;
         let user = !name.contains('.');
         let span = item.name.span;
-        let id = self.graph.vars.push(Var { name: name.clone(), ty, user, device, span });
+        let id =
+            self.graph.vars.push(Var { name: name.clone(), ty, queue: None, user, device, span });
         self.var_names.insert(name, id);
         Some(id)
     }
@@ -175,8 +182,13 @@ impl Resolver<'_> {
     }
 
     pub(super) fn check_initialised(&mut self) {
-        let missing: Vec<VarId> =
-            self.graph.vars.keys().filter(|v| !self.assigned.contains(v)).collect();
+        let missing: Vec<VarId> = self
+            .graph
+            .vars
+            .iter()
+            .filter(|(id, var)| var.queue.is_none() && !self.assigned.contains(id))
+            .map(|(id, _)| id)
+            .collect();
         for id in missing {
             let (name, span) = (self.graph.vars[id].name.clone(), self.graph.vars[id].span);
             self.diags.push(
@@ -234,6 +246,10 @@ impl Resolver<'_> {
 
     /// The variable's value here: one read for each version.
     pub(super) fn read(&mut self, var: VarId, span: Span) -> Option<ValueId> {
+        if self.graph.vars[var].queue.is_some() {
+            self.queue_as_value(var, span);
+            return None;
+        }
         let version = self.build.version(var);
         if let Some(value) = version.read {
             return Some(value);
@@ -274,6 +290,7 @@ impl Resolver<'_> {
     pub(super) fn entry(&mut self, item: &EntryItem, id: u32) {
         let mut build = Build::new(id, &item.name.text);
         build.func.doc = item.doc.clone();
+        build.func.runner = item.runner;
         build.func.span = item.name.span;
         self.frames.push(Frame::new(0));
         let built = self.with_build(build, |r| r.entry_body(item));
@@ -282,6 +299,9 @@ impl Resolver<'_> {
     }
 
     fn entry_body(&mut self, item: &EntryItem) {
+        if item.runner && !self.check_runner(item) {
+            return;
+        }
         let mut seen = BTreeSet::new();
         for param in &item.params {
             if param.var || param.default.is_some() {
@@ -331,6 +351,7 @@ impl Resolver<'_> {
             for diag in crate::stacks::check(&self.build.func) {
                 self.error(diag);
             }
+            self.check_filled(item);
         }
     }
 

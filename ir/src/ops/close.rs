@@ -1,0 +1,22 @@
+//! Saying that no more elements come.
+
+use super::queue;
+use crate::OpDef;
+use crate::lower::Lower;
+use crate::op::*;
+
+pub const DEF: OpDef = OpDef {
+    name: "close",
+    summary: "Says that nothing more is put into a queue: what waits in it can still be taken, \
+              then its input has ended. Closing twice is no mistake.",
+    operands: &[],
+    attrs: &[],
+    regions: &[],
+    effect: Effect::Write,
+    stage: Stage::Core,
+    infer: |cx| queue::queue(cx).map(|_| vec![]),
+    grad: Grad::Zero("it has no result"),
+    rules: &[],
+    lower: Lower::Effect,
+    eval: Eval::Interpreter,
+};

@@ -1,0 +1,171 @@
+//! Runners: entries that fill queues on threads of their own.
+//!
+//! A runner is called again and again until its own input ends; then the queues
+//! it fills are closed, unless another runner still fills them. A runner that
+//! fails stops all queues with its error, so whoever waits hears of it.
+//!
+//! Invariants
+//! - Only the runners whose queues an entry needs are started, directly or
+//!   through other runners.
+//! - When [`Runners`] is gone, so are its threads.
+
+use super::uses_queue;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use tfc_abi::plan::QueueAction;
+
+/// Runners at work; they stop when this is dropped.
+pub struct Runners {
+    model: Arc<Model>,
+    threads: Vec<JoinHandle<()>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    stopping: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+/// The runners an entry needs, by index, in the order of the plan.
+pub fn needed(model: &Model, entry: usize) -> Vec<usize> {
+    let plan = model.plan();
+    let mut needed: Vec<usize> = vec![];
+    let mut open = vec![entry];
+    while let Some(user) = open.pop() {
+        for queue in 0..plan.queues.len() as u32 {
+            let takes = |e: usize| uses_queue(&plan.entries[e], queue, QueueAction::takes);
+            if plan.entries.get(user).is_none() || !takes(user) {
+                continue;
+            }
+            for (i, e) in plan.entries.iter().enumerate() {
+                if e.runner && !needed.contains(&i) && uses_queue(e, queue, QueueAction::gives) {
+                    needed.push(i);
+                    open.push(i);
+                }
+            }
+        }
+    }
+    needed.sort_unstable();
+    needed
+}
+
+/// Whether an entry's input comes from runners or readers, so that calling it
+/// again and again ends by itself.
+pub fn streams(model: &Model, entry: usize) -> bool {
+    let Some(e) = model.plan().entries.get(entry) else { return false };
+    let takes = |q: usize| uses_queue(e, q as u32, QueueAction::takes);
+    !needed(model, entry).is_empty()
+        || model.queues().list().iter().enumerate().any(|(i, q)| q.is_reader() && takes(i))
+}
+
+impl Runners {
+    /// Starts the runners an entry needs; none if it needs none.
+    pub fn start(model: &Arc<Model>, entry: usize) -> Result<Runners> {
+        let indices = needed(model, entry);
+        let shared = Arc::new(Shared::default());
+        let mut runners = Runners { model: model.clone(), threads: vec![], shared: shared.clone() };
+        for &i in &indices {
+            count(model, i, true);
+        }
+        for (at, &i) in indices.iter().enumerate() {
+            let (model, shared) = (model.clone(), shared.clone());
+            let name = model.plan().entries[i].name.clone();
+            let thread = std::thread::Builder::new().name(name).spawn(move || {
+                run(&model, i, &shared);
+                count(&model, i, false);
+            });
+            match thread {
+                Ok(thread) => runners.threads.push(thread),
+                Err(e) => {
+                    indices[at..].iter().for_each(|i| count(&runners.model, *i, false));
+                    return Err(Error::io("E0571", format!("cannot start a runner: {e}")));
+                }
+            }
+        }
+        Ok(runners)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.threads.is_empty()
+    }
+
+    /// Stops the runners and waits for them. Gives the error of the one that
+    /// failed, if one did.
+    pub fn finish(mut self) -> Result<()> {
+        self.stop();
+        match self.shared.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+
+    fn stop(&mut self) {
+        if self.threads.is_empty() {
+            return;
+        }
+        self.shared.stopping.store(true, Ordering::Release);
+        self.model.queues().stop(&stopped());
+        for thread in self.threads.drain(..) {
+            // A panic was reported where it happened.
+            let _ = thread.join();
+        }
+        self.model.queues().resume();
+    }
+}
+
+impl Drop for Runners {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn stopped() -> Error {
+    Error::data("E0571", "the runners were stopped")
+}
+
+/// Calls a runner until its input ends.
+fn run(model: &Model, runner: usize, shared: &Shared) {
+    while !shared.stopping.load(Ordering::Acquire) {
+        match model.run(runner, &[], &mut []) {
+            Ok(()) => {}
+            // A queue that was closed wants no more: as good as an end.
+            Err(e) if e.is_end_of_input() || matches!(e.code(), "E0561" | "E0571") => return,
+            Err(e) => {
+                let name = &model.plan().entries[runner].name;
+                let e = e.note(format!("in the runner `{name}`"));
+                model.queues().stop(&e);
+                let mut failure = shared.failure.lock().unwrap_or_else(PoisonError::into_inner);
+                failure.get_or_insert(e);
+                return;
+            }
+        }
+    }
+}
+
+/// Notes that a runner is at work, or no more: the last one that fills a queue
+/// closes it.
+fn count(model: &Model, runner: usize, starts: bool) {
+    let entry = &model.plan().entries[runner];
+    for (i, q) in model.queues().list().iter().enumerate() {
+        let fills = uses_queue(entry, i as u32, QueueAction::gives);
+        let takes = uses_queue(entry, i as u32, QueueAction::takes);
+        if q.is_reader() || !fills && !takes {
+            continue;
+        }
+        let mut inner = q.lock();
+        if starts {
+            inner.fillers += usize::from(fills);
+            inner.takers += usize::from(takes);
+        } else {
+            inner.fillers -= usize::from(fills);
+            inner.takers -= usize::from(takes);
+            inner.closed |= fills && inner.fillers == 0 && inner.stopped.is_none();
+        }
+        drop(inner);
+        q.wake();
+    }
+}

@@ -1,0 +1,55 @@
+//! Whole files, one record each: arrays (.npy) or raw elements.
+
+use super::Source;
+use crate::error::{Error, Result};
+use crate::io;
+use crate::tensor::type_text;
+use std::path::{Path, PathBuf};
+use tfc_abi::plan::Part;
+
+pub struct Files {
+    files: std::vec::IntoIter<PathBuf>,
+    part: Part,
+}
+
+impl Files {
+    pub fn new(files: Vec<PathBuf>, parts: &[Part]) -> Result<Files> {
+        let [part] = parts else {
+            return Err(Error::data("E0567", "a file is one part")
+                .help("read other parts with a reader of their own"));
+        };
+        Ok(Files { files: files.into_iter(), part: part.clone() })
+    }
+}
+
+impl Source for Files {
+    fn next(&mut self, parts: &mut [&mut [u8]]) -> Result<bool> {
+        let (Some(path), Some(out)) = (self.files.next(), parts.first_mut()) else {
+            return Ok(false);
+        };
+        let shape: Vec<usize> =
+            self.part.shape.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
+        let want = type_text(self.part.dtype, &shape);
+        let differs = |path: &Path, have: String| {
+            let what = format!("`{}` holds {have}, but {want} is wanted", path.display());
+            Error::data("E0567", what)
+        };
+        if io::Format::of_path(&path) == Some(io::Format::Npy) {
+            let t = io::tensor_file(&path, None, "", Some(self.part.dtype))?;
+            if t.dtype != self.part.dtype || t.bytes().len() != out.len() {
+                return Err(differs(&path, t.type_text()));
+            }
+            out.copy_from_slice(t.bytes());
+            return Ok(true);
+        }
+        let bytes = std::fs::read(&path).map_err(|e| io::cannot_read(&path, &e))?;
+        if bytes.len() != out.len() {
+            let have = format!("{} bytes", bytes.len());
+            return Err(differs(&path, have).note(format!("{want} is {} bytes", out.len())));
+        }
+        out.copy_from_slice(&bytes);
+        io::fix_order(out, self.part.dtype.size(), true);
+        io::normalise_bools(self.part.dtype, out);
+        Ok(true)
+    }
+}
