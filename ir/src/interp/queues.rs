@@ -88,8 +88,9 @@ impl Machine<'_> {
                 let count = types.first().and_then(|t| t.static_shape()).unwrap_or_default();
                 let count = count.first().copied().unwrap_or(0);
                 let info = self.info(var)?;
-                if let Err(why) =
-                    crate::ops::queue::check_count(&info, &crate::Dim::constant(count as i64))
+                let size = crate::Dim::constant(count as i64);
+                if count > 0
+                    && let Err(why) = crate::ops::queue::check_count(&info, &size)
                 {
                     return Err(Error::new("E0562", why.message));
                 }
