@@ -162,6 +162,13 @@ fn random_numbers_are_spread_as_they_should_be() {
     );
     let (mean, variance) = moments(&draw(Op::RandomNormal, 1, Attrs::none()));
     assert!(mean.abs() < 0.03 && (variance - 1.0).abs() < 0.03, "{mean} {variance}");
+    // Between -2 and 2, the variance is 1 - 4 * density(2) / 0.9545.
+    let truncated = draw(Op::RandomTruncatedNormal, 1, Attrs::none());
+    assert!(truncated.iter().all(|x| (-2.0..=2.0).contains(x)));
+    let (mean, variance) = moments(&truncated);
+    assert!(mean.abs() < 0.03 && (variance - 0.774).abs() < 0.02, "{mean} {variance}");
+    let within = truncated.iter().filter(|x| x.abs() < 1.0).count() as f64 / 20_000.0;
+    assert!((within - 0.6827 / 0.9545).abs() < 0.01, "{within}");
     let (mean, _) =
         moments(&draw(Op::RandomBernoulli, 1, Attrs::none().with("p", Attr::float(0.3))));
     assert!((mean - 0.3).abs() < 0.02, "{mean}");
@@ -175,6 +182,30 @@ fn random_numbers_are_spread_as_they_should_be() {
     let block = tfc_ir::ops::philox::block([0; 4], [0; 2]);
     assert_eq!(bits[..4], block.map(|w| w as i32 as f64));
     assert_eq!(bits[5], tfc_ir::ops::philox::block([1, 0, 0, 0], [0; 2])[1] as i32 as f64);
+}
+
+#[test]
+fn a_permutation_has_every_number_once_and_favours_none() {
+    let draw = |key: i64, size: i64| {
+        let attrs = Attrs::none().with("shape", Attr::Shape(vec![Dim::constant(size)]));
+        eval(Op::RandomPermutation, &[Tensor::from_i64(DType::I64, vec![], [key])], attrs).to_f64()
+    };
+    for size in [0, 1, 2, 3, 10, 1000, 4097] {
+        let mut numbers = draw(5, size);
+        assert!(size < 10 || numbers != draw(6, size));
+        numbers.sort_by(f64::total_cmp);
+        assert_eq!(numbers, (0..size).map(|i| i as f64).collect::<Vec<_>>());
+    }
+    // All six orders of three come about equally often, and no element keeps its place.
+    let mut orders = std::collections::BTreeMap::new();
+    for key in 0..6000 {
+        *orders.entry(format!("{:?}", draw(key, 3))).or_insert(0) += 1;
+    }
+    assert!(orders.len() == 6 && orders.values().all(|n| (850..1150).contains(n)), "{orders:?}");
+    let kept: usize = (0..100)
+        .map(|key| draw(key, 500).iter().enumerate().filter(|(i, x)| *i as f64 == **x).count())
+        .sum();
+    assert!((60..140).contains(&kept), "{kept} elements in place, 100 expected");
 }
 
 #[test]

@@ -24,6 +24,14 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
             out.line(format!("var {}: {ty} = {init}", item.name), Some(item.site));
         }
     }
+    for (i, item) in state.items.iter().enumerate() {
+        if let Some(function) = owner(state, i) {
+            out.line(String::new(), None);
+            for line in function.lines() {
+                out.line(line.to_string(), Some(item.site));
+            }
+        }
+    }
     for entry in &state.entries {
         out.line(String::new(), None);
         out.doc(&entry.doc, "");
@@ -115,15 +123,50 @@ pub(super) fn operands(text: &[Piece]) -> impl Iterator<Item = usize> {
     })
 }
 
+/// Whether a call makes variables of its own: layers do.
+fn owns_variables(text: &[Piece]) -> bool {
+    matches!(text.first(), Some(Piece::Text(t)) if t.starts_with("layer."))
+}
+
+/// A function around a call that makes variables, named like its result: the
+/// variables belong to it, whichever entries call it.
+fn owner(state: &State, i: usize) -> Option<String> {
+    let item = &state.items[i];
+    let (text, name) = match &item.kind {
+        Kind::Call { text } => (text, &item.name),
+        Kind::Many { text, parts } => (text, &state.items[*parts.first()?].name),
+        _ => return None,
+    };
+    if !owns_variables(text) || item.ty.is_none() && matches!(item.kind, Kind::Call { .. }) {
+        return None;
+    }
+    let params: BTreeSet<usize> = operands(text).collect();
+    let params: Vec<&str> = params.iter().map(|p| &*state.items[*p].name).collect();
+    Some(format!("func {name}({}) {{\n  return {}\n}}", params.join(", "), render(state, text)))
+}
+
+/// What stands on the right of a call's statement.
+fn right_side(state: &State, text: &[Piece], name: &str) -> String {
+    if !owns_variables(text) {
+        return render(state, text);
+    }
+    let args: BTreeSet<usize> = operands(text).collect();
+    let args: Vec<&str> = args.iter().map(|p| &*state.items[*p].name).collect();
+    format!("{name}({})", args.join(", "))
+}
+
 fn statement(state: &State, i: usize) -> Option<String> {
     let item = &state.items[i];
     match &item.kind {
         Kind::Input | Kind::Var { .. } | Kind::Part { .. } => None,
-        Kind::Call { text } => Some(format!("{} = {}", item.name, render(state, text))),
+        Kind::Call { text } => {
+            Some(format!("{} = {}", item.name, right_side(state, text, &item.name)))
+        }
         Kind::Many { text, parts } => {
             let names: Vec<&str> = parts.iter().map(|p| &*state.items[*p].name).collect();
             let (open, close) = if names.len() == 1 { ("", "") } else { ("(", ")") };
-            Some(format!("{open}{}{close} = {}", names.join(", "), render(state, text)))
+            let value = right_side(state, text, names.first().copied().unwrap_or_default());
+            Some(format!("{open}{}{close} = {value}", names.join(", ")))
         }
         Kind::Effect { text } => Some(render(state, text)),
     }

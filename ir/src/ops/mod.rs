@@ -124,6 +124,8 @@ ops! {
     random_bits: RandomBits,
     random_uniform: RandomUniform,
     random_normal: RandomNormal,
+    random_permutation: RandomPermutation,
+    random_truncated_normal: RandomTruncatedNormal,
     random_bernoulli: RandomBernoulli,
     // Movement
     broadcast: Broadcast,

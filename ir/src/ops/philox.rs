@@ -51,7 +51,8 @@ pub const LANE: AttrSpec = AttrSpec {
     kind: AttrKind::Int,
     default: Some(|| Attr::Int(0)),
     doc: "which sequence of the stream to use; `random_normal` takes lanes 1 and 2, \
-          `random_bernoulli` lane 3",
+          `random_bernoulli` lane 3, `random_truncated_normal` lane 4, `random_permutation` \
+          lane 5",
 };
 
 pub const FLOAT: AttrSpec = AttrSpec {
@@ -117,6 +118,12 @@ pub fn linear(k: &mut dyn Pull, at: &[Ix]) -> Reg {
 /// Kernel code for the block with the number in `at`: four `i64` registers
 /// with values below 2^32.
 pub fn lower_block(k: &mut dyn Pull, at: Reg) -> [Reg; 4] {
+    let lane = k.attrs().int("lane");
+    lower_block_of(k, at, lane)
+}
+
+/// [`lower_block`] of another lane than the op's attribute.
+pub fn lower_block_of(k: &mut dyn Pull, at: Reg, lane: i64) -> [Reg; 4] {
     // 32-bit words live in 64-bit registers, where their products fit.
     let key = k.operand(0, &[]);
     let int = |k: &mut dyn Pull, v: i64| k.constant(Scalar::I64(v));
@@ -127,7 +134,7 @@ pub fn lower_block(k: &mut dyn Pull, at: Reg) -> [Reg; 4] {
     let [c0, c1] = split(k, at);
     let mut key = split(k, key);
     let attrs: &Attrs = k.attrs();
-    let (stream, lane) = (attrs.int("stream"), attrs.int("lane"));
+    let stream = attrs.int("stream");
     let mut c = [c0, c1, int(k, stream), int(k, lane)];
     let multipliers = MULTIPLIERS.map(|m| k.constant(Scalar::I64(m as i64)));
     let weyl = WEYL.map(|w| k.constant(Scalar::I64(w as i64)));

@@ -175,6 +175,8 @@ impl Writer<'_> {
             (Tok::Dot, _) | (_, Tok::Dot) => false,
             // A range without an end, before its block.
             (Tok::DotDot, Tok::LBrace) => true,
+            // `var ..params` is a list of variables, `0..4` a range.
+            (Tok::Ident, Tok::DotDot) => self.source(Piece::Token(l)) == "var",
             (Tok::DotDot, _) | (_, Tok::DotDot) => false,
             // Calls, indexing and types touch what they follow.
             (Tok::Ident | Tok::RParen | Tok::RBracket, Tok::LParen | Tok::LBracket) => {
@@ -192,7 +194,7 @@ impl Writer<'_> {
         if self.tok(l).tok != Tok::Ident {
             return self.tok(r).tok == Tok::LParen || self.tok(r).tok == Tok::LBracket;
         }
-        !matches!(word, "return" | "yield" | "if" | "while" | "over" | "minimize" | "else")
+        !matches!(word, "return" | "yield" | "if" | "while" | "over" | "minimize" | "else" | "in")
     }
 
     fn is_unary(&self, i: usize) -> bool {
@@ -203,7 +205,8 @@ impl Writer<'_> {
         match before.tok {
             Tok::Ident => {
                 let word = self.source(Piece::Token(i - 1));
-                matches!(word, "return" | "yield" | "if" | "minimize") && !self.tok(i).newline
+                matches!(word, "return" | "yield" | "if" | "in" | "minimize")
+                    && !self.tok(i).newline
             }
             Tok::Int | Tok::Float | Tok::Str | Tok::RParen | Tok::RBracket | Tok::RBrace => false,
             _ => true,

@@ -231,7 +231,7 @@ pub fn other_rows() -> Vec<Row> {
         );
     }
     for dtype in [DType::F32, DType::F64, DType::F16, DType::BF16] {
-        for op in [Op::RandomUniform, Op::RandomNormal] {
+        for op in [Op::RandomUniform, Op::RandomNormal, Op::RandomTruncatedNormal] {
             for seed in [0, -1, 0x1234_5678_9abc_def0] {
                 rows.push(
                     row(op, vec![key(seed)])
@@ -242,6 +242,7 @@ pub fn other_rows() -> Vec<Row> {
             }
         }
     }
+    rows.push(row(Op::RandomPermutation, vec![key(-7)]).shape("shape", &[b()]).int("stream", 9));
     rows.push(row(Op::RandomBits, vec![key(-7)]).shape("shape", &[b(), n(7)]).int("lane", 9));
     rows.push(
         row(Op::RandomBernoulli, vec![key(3)])
