@@ -1,46 +1,36 @@
-//! Trains a small network on two spirals, all from Rust: build the graph, compile
-//! it in memory, call it.
+//! Trains a small network on two spirals, all from Rust: build the graph from the
+//! library's layers, compile it in memory, call it, watch it learn.
 //!
 //!     cargo run --release -p tfc --example train_mlp
 
 use ndarray::{Array1, Array2, ArrayD};
-use tfc::{DType::F32, DType::I32, GraphBuilder, Init};
+use tfc::{DType::F32, DType::I32, GraphBuilder};
 
-fn main() -> Result<(), tfc::Error> {
+pub fn main() -> Result<(), tfc::Error> {
     let g = GraphBuilder::new("spirals");
     let x = g.input("x", F32, ("B", 2));
     let y = g.input("y", I32, "B");
-
-    // Two hidden layers, written as one would write them on a board.
-    let w1 = g.var("w1", F32, [2, 32], Init::expr("init.glorot(seed: 1)"));
-    let b1 = g.var("b1", F32, 32, 0.0);
-    let w2 = g.var("w2", F32, [32, 32], Init::expr("init.glorot(seed: 2)"));
-    let b2 = g.var("b2", F32, 32, 0.0);
-    let w3 = g.var("w3", F32, [32, 2], Init::expr("init.glorot(seed: 3)"));
-    let b3 = g.var("b3", F32, 2, 0.0);
-    let h = x.matmul(&w1).add(&b1).tanh();
-    let h = h.matmul(&w2).add(&b2).tanh();
-    let logits = (h.matmul(&w3) + &b3).named("logits");
-
+    let mut h = x.clone();
+    for _ in 0..2 {
+        h = h.apply("layer.dense", &[("units", 32.into())]).tanh();
+    }
+    let logits = h.apply("layer.dense", &[("units", 2.into())]).named("logits");
     let loss = g.op("nn.softmax_xent", &[&logits, &y], &[]).mean();
-    let params = [&w1, &b1, &w2, &b2, &w3, &b3];
-    let step = g.minimize(&loss, &params, "optim.adam", &[("lr", 0.01.into())]);
-    let hits = logits.argmax(1).eq(&y).cast(F32).mean();
-
-    g.entry("train", &[&x, &y], &[("loss", &loss)]).with(&[&step]);
-    g.entry("accuracy", &[&x, &y], &[("rate", &hits)]);
+    let step = g.minimize(&loss, &[], "optim.adam", &[("lr", 0.01.into())]);
+    let rate = g.op("nn.accuracy", &[&logits, &y], &[]);
+    g.entry("train", &[&x, &y], &[("loss", &loss), ("rate", &rate)]).with(&[&step]);
+    g.entry("test", &[&x, &y], &[("rate", &rate)]);
     let module = g.compile()?;
 
     let (points, labels) = spirals(256);
-    let train = module.entry::<ArrayD<f32>>("train")?;
-    for i in 0..400 {
-        let loss = train.call((&points, &labels))?;
-        if i % 100 == 0 {
-            println!("step {i:3}  loss {:.3}", loss.sum());
+    let train = module.entry::<(ArrayD<f32>, ArrayD<f32>)>("train")?;
+    for i in 0..=400 {
+        let (loss, rate) = train.call((&points, &labels))?;
+        if i % 50 == 0 {
+            println!("step {i:3}  loss {:.3}  right {:3.0} %", loss.sum(), 100.0 * rate.sum());
         }
     }
-    let rate = module.call("accuracy", (&points, &labels))?.scalar::<f32>("rate")?;
-    println!("accuracy {:.0} %", rate * 100.0);
+    let rate = module.call("test", (&points, &labels))?.scalar::<f32>("rate")?;
     assert!(rate > 0.9, "the spirals are learnt");
     Ok(())
 }

@@ -79,7 +79,15 @@ fn normal(row: &[f64], eps: f64) -> Vec<f64> {
 }
 
 /// Images [b, i, 4, 4], filters [o, i, 3, 3], padding 1.
-fn conv(x: &[f64], f: &[f64], bias: &[f64], b: usize, i: usize, o: usize, stride: usize) -> Vec<f64> {
+fn conv(
+    x: &[f64],
+    f: &[f64],
+    bias: &[f64],
+    b: usize,
+    i: usize,
+    o: usize,
+    stride: usize,
+) -> Vec<f64> {
     let side = (4 + 2 - 3) / stride + 1;
     let mut out = vec![];
     for n in 0..b {
@@ -126,9 +134,8 @@ fn attention(q: &[f64], k: &[f64], v: &[f64], d: usize, e: usize, causal: bool) 
     let mut out = vec![];
     for i in 0..nq {
         let seen = if causal { i + 1 + nk - nq } else { nk };
-        let score = |j: usize| {
-            (0..d).map(|l| q[i * d + l] * k[j * d + l]).sum::<f64>() / (d as f64).sqrt()
-        };
+        let score =
+            |j: usize| (0..d).map(|l| q[i * d + l] * k[j * d + l]).sum::<f64>() / (d as f64).sqrt();
         let p = softmax(&(0..seen).map(score).collect::<Vec<_>>());
         out.extend((0..e).map(|l| (0..seen).map(|j| p[j] * v[j * e + l]).sum::<f64>()));
     }
@@ -143,7 +150,10 @@ fn multi_head(a: &[Vec<f64>]) -> Vec<f64> {
     for b in 0..2 {
         for head in 0..2 {
             let part = |x: &[f64]| -> Vec<f64> {
-                (0..3).flat_map(|t| (0..2).map(move |j| (b * 3 + t) * 4 + head * 2 + j)).map(|i| x[i]).collect()
+                (0..3)
+                    .flat_map(|t| (0..2).map(move |j| (b * 3 + t) * 4 + head * 2 + j))
+                    .map(|i| x[i])
+                    .collect()
             };
             let y = attention(&part(&q), &part(&k), &part(&v), 2, 2, true);
             for t in 0..3 {
@@ -174,7 +184,8 @@ fn lstm(a: &[Vec<f64>]) -> Vec<f64> {
         let gate = |g: usize, j: usize| z[i * 8 + g * 2 + j];
         let c: Vec<f64> = (0..2)
             .map(|j| {
-                sigmoid(gate(1, j) + 1.0) * a[2][i * 2 + j] + sigmoid(gate(0, j)) * gate(2, j).tanh()
+                sigmoid(gate(1, j) + 1.0) * a[2][i * 2 + j]
+                    + sigmoid(gate(0, j)) * gate(2, j).tanh()
             })
             .collect();
         out.extend((0..2).map(|j| sigmoid(gate(3, j)) * c[j].tanh()));
@@ -185,8 +196,7 @@ fn lstm(a: &[Vec<f64>]) -> Vec<f64> {
 
 fn gru(a: &[Vec<f64>]) -> Vec<f64> {
     let (x, h) = (&a[0], &a[1]);
-    let z: Vec<f64> =
-        affine(&beside(x, h), &a[2], &a[3], 5).into_iter().map(sigmoid).collect();
+    let z: Vec<f64> = affine(&beside(x, h), &a[2], &a[3], 5).into_iter().map(sigmoid).collect();
     let reset: Vec<f64> = (0..4).map(|k| z[k / 2 * 4 + k % 2] * h[k]).collect();
     let candidate = affine(&beside(x, &reset), &a[4], &a[5], 5);
     (0..4)
@@ -209,8 +219,7 @@ fn sampled_logits(a: &[Vec<f64>]) -> Vec<(f64, Vec<f64>)> {
         .map(|i| {
             let dot = |w: &[f64], r: usize| a[0][2 * i] * w[2 * r] + a[0][2 * i + 1] * w[2 * r + 1];
             let hit = dot(&a[1], i) + a[2][i] - expected(labels[i]);
-            let miss =
-                (0..4).map(|j| dot(&a[3], j) + a[4][j] - expected(sample[j])).collect();
+            let miss = (0..4).map(|j| dot(&a[3], j) + a[4][j] - expected(sample[j])).collect();
             (hit, miss)
         })
         .collect()
@@ -228,9 +237,12 @@ fn layers() -> Vec<Layer> {
     let log_softmax = |x: &[f64]| rows(x, 4, |r| softmax(r).iter().map(|p| p.ln()).collect());
     let logsumexp = |x: &[f64]| rows(x, 4, |r| vec![r.iter().map(|v| v.exp()).sum::<f64>().ln()]);
     vec![
-        layer("dense", &[("x", &[2, 3]), ("w", &[3, 4]), ("b", &[4])], "y = nn.dense(x, w, b)", |a| {
-            affine(&a[0], &a[1], &a[2], 3)
-        }),
+        layer(
+            "dense",
+            &[("x", &[2, 3]), ("w", &[3, 4]), ("b", &[4])],
+            "y = nn.dense(x, w, b)",
+            |a| affine(&a[0], &a[1], &a[2], 3),
+        ),
         layer(
             "conv",
             &[("x", IMAGE), ("f", &[2, 3, 3, 3]), ("b", &[2])],
@@ -252,25 +264,33 @@ fn layers() -> Vec<Layer> {
         layer("global_avg_pool", &[("x", IMAGE)], "y = nn.global_avg_pool(x)", |a| {
             rows(&a[0], 16, |p| vec![p.iter().sum::<f64>() / 16.0])
         }),
-        layer(
-            "embedding",
-            &[("t", &[5, 3])],
-            "y = nn.embedding(t, i32[2, 2](4, 0, 2, 4))",
-            |a| [4, 0, 2, 4].iter().flat_map(|i| a[0][3 * i..3 * i + 3].to_vec()).collect(),
-        ),
+        layer("embedding", &[("t", &[5, 3])], "y = nn.embedding(t, i32[2, 2](4, 0, 2, 4))", |a| {
+            [4, 0, 2, 4].iter().flat_map(|i| a[0][3 * i..3 * i + 3].to_vec()).collect()
+        }),
         layer(
             "sharded_embedding",
             &[("s", &[2, 3]), ("t", &[2, 3]), ("u", &[2, 3])],
             "y = nn.sharded_embedding([s, t, u], i32[4](4, 0, 2, 4))",
-            |a| [4, 0, 2, 4].iter().flat_map(|i| a[i % 3][i / 3 * 3..i / 3 * 3 + 3].to_vec()).collect(),
+            |a| {
+                [4, 0, 2, 4]
+                    .iter()
+                    .flat_map(|i| a[i % 3][i / 3 * 3..i / 3 * 3 + 3].to_vec())
+                    .collect()
+            },
         ),
         layer("softmax", &[("x", &[2, 4])], "y = nn.softmax(x)", |a| rows(&a[0], 4, softmax)),
-        layer("log_softmax", &[("x", &[2, 4])], "y = nn.log_softmax(x)", move |a| log_softmax(&a[0])),
+        layer("log_softmax", &[("x", &[2, 4])], "y = nn.log_softmax(x)", move |a| {
+            log_softmax(&a[0])
+        }),
         layer("logsumexp", &[("x", &[2, 4])], "y = nn.logsumexp(x)", move |a| logsumexp(&a[0])),
         map("gelu", "y = nn.gelu(x)", |x| x * normal_cdf(x)),
         map("silu", "y = nn.silu(x)", |x| x * sigmoid(x)),
         map("softplus", "y = nn.softplus(x)", |x| x.exp().ln_1p()),
-        map("leaky_relu", "y = nn.leaky_relu(x, slope: 0.1)", |x| if x > 0.0 { x } else { 0.1 * x }),
+        map(
+            "leaky_relu",
+            "y = nn.leaky_relu(x, slope: 0.1)",
+            |x| if x > 0.0 { x } else { 0.1 * x },
+        ),
         map("elu", "y = nn.elu(x, alpha: 0.7)", |x| if x > 0.0 { x } else { 0.7 * x.exp_m1() }),
         layer(
             "layer_norm",
@@ -392,16 +412,20 @@ fn layers() -> Vec<Layer> {
         ),
         layer(
             "gru_cell",
-            &[("x", &[2, 3]), ("h", &[2, 2]), ("w", &[5, 4]), ("b", &[4]), ("u", &[5, 2]), ("v", &[2])],
+            &[
+                ("x", &[2, 3]),
+                ("h", &[2, 2]),
+                ("w", &[5, 4]),
+                ("b", &[4]),
+                ("u", &[5, 2]),
+                ("v", &[2]),
+            ],
             "y = nn.gru_cell(x, h, w, b, u, v)",
             gru,
         ),
-        layer(
-            "softmax_xent",
-            &[("x", &[3, 4])],
-            "y = nn.softmax_xent(x, i32[3](2, 0, 3))",
-            |a| a[0].chunks(4).zip([2, 0, 3]).map(|(r, l)| -softmax(r)[l].ln()).collect(),
-        ),
+        layer("softmax_xent", &[("x", &[3, 4])], "y = nn.softmax_xent(x, i32[3](2, 0, 3))", |a| {
+            a[0].chunks(4).zip([2, 0, 3]).map(|(r, l)| -softmax(r)[l].ln()).collect()
+        }),
         layer(
             "softmax_xent_with",
             &[("x", &[2, 4]), ("t", &[2, 4])],
@@ -424,13 +448,18 @@ fn layers() -> Vec<Layer> {
             if d <= 0.5 { 0.5 * d * d } else { 0.5 * (d - 0.25) }
         }),
         zip("hinge", "y = nn.hinge(x, t)", |x, t| (1.0 - x * t).max(0.0)),
-        layer("kl_divergence", &[("x", &[2, 4]), ("t", &[2, 4])], "y = nn.kl_divergence(x, t)", |a| {
-            let pair = |(p, q): (&[f64], &[f64])| {
-                let (p, q) = (softmax(p), softmax(q));
-                p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum()
-            };
-            a[0].chunks(4).zip(a[1].chunks(4)).map(pair).collect()
-        }),
+        layer(
+            "kl_divergence",
+            &[("x", &[2, 4]), ("t", &[2, 4])],
+            "y = nn.kl_divergence(x, t)",
+            |a| {
+                let pair = |(p, q): (&[f64], &[f64])| {
+                    let (p, q) = (softmax(p), softmax(q));
+                    p.iter().zip(&q).map(|(p, q)| p * (p / q).ln()).sum()
+                };
+                a[0].chunks(4).zip(a[1].chunks(4)).map(pair).collect()
+            },
+        ),
         layer("l2", &[("x", &[8])], "y = nn.l2(x)", |a| {
             vec![0.5 * a[0].iter().map(|x| x * x).sum::<f64>()]
         }),
@@ -464,7 +493,9 @@ fn layers() -> Vec<Layer> {
 
 /// Numbers between -1 and 1 that do not repeat.
 fn numbers(n: usize, seed: usize) -> Vec<f64> {
-    (0..n).map(|i| ((i * 7919 + seed * 104_729 + 13) as f64 * 0.618_033_988_75).fract() * 2.0 - 1.0).collect()
+    (0..n)
+        .map(|i| ((i * 7919 + seed * 104_729 + 13) as f64 * 0.618_033_988_75).fract() * 2.0 - 1.0)
+        .collect()
 }
 
 fn array(shape: &[usize], data: &[f64]) -> ArrayD<f64> {

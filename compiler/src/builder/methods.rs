@@ -153,6 +153,20 @@ along! {
 }
 
 impl Node {
+    /// A function of a library, or an op, applied to this: a layer by its name.
+    ///
+    /// ```
+    /// use tfc::{DType::F32, GraphBuilder};
+    /// let g = GraphBuilder::new("layers");
+    /// let x = g.input("x", F32, ("B", 8));
+    /// let h = x.apply("layer.dense", &[("units", 16.into())]).apply("nn.gelu", &[]);
+    /// assert_eq!(h.ty().unwrap().to_string(), "f32[B, 16]");
+    /// ```
+    #[track_caller]
+    pub fn apply(&self, name: &str, attrs: &[(&str, Arg)]) -> Node {
+        self.graph.op(name, &[self], attrs)
+    }
+
     /// Matrix product of the last two axes.
     #[track_caller]
     pub fn matmul(&self, other: &Node) -> Node {

@@ -280,9 +280,9 @@ impl GraphBuilder {
             self.list(&mut text, over);
             text.push(Piece::Text("]".into()));
         }
-        let settings: Vec<String> =
-            settings.iter().map(|(name, value)| format!("{name}: {value}")).collect();
-        text.push(Piece::Text(format!(" with {optimizer}({})", settings.join(", "))));
+        text.push(Piece::Text(format!(" with {optimizer}(")));
+        self.named_args(&mut text, settings);
+        text.push(Piece::Text(")".into()));
         if let Some(bad) = over.iter().find(|n| !n.is_var() && n.ty().is_some()) {
             let diag = Diag::error("E0402", "only variables can be trained")
                 .note(format!("`{}` is not a variable", bad.name()))
@@ -446,10 +446,26 @@ impl GraphBuilder {
             }
             text.push(operand.piece());
         }
-        let attrs: Vec<String> = attrs.iter().map(|(n, v)| format!("{n}: {v}")).collect();
-        let comma = if operands.is_empty() || attrs.is_empty() { "" } else { ", " };
-        text.push(Piece::Text(format!("{comma}{})", attrs.join(", "))));
+        if !operands.is_empty() && !attrs.is_empty() {
+            text.push(Piece::Text(", ".into()));
+        }
+        self.named_args(&mut text, attrs);
+        text.push(Piece::Text(")".into()));
         text
+    }
+
+    /// `name: value, ..`.
+    fn named_args(&self, text: &mut Vec<Piece>, args: &[(&str, Arg)]) {
+        for (i, (name, value)) in args.iter().enumerate() {
+            let comma = if i > 0 { ", " } else { "" };
+            match value {
+                Arg::Node(node) => {
+                    text.push(Piece::Text(format!("{comma}{name}: ")));
+                    text.push(Piece::Item(node.item));
+                }
+                value => text.push(Piece::Text(format!("{comma}{name}: {value}"))),
+            }
+        }
     }
 
     fn list(&self, text: &mut Vec<Piece>, nodes: &[&Node]) {

@@ -162,7 +162,7 @@ macro_rules! operand_from {
 operand_from!(f32 => Float, f64 => Float, i32 => Int, i64 => Int, bool => Bool);
 
 /// An attribute's value.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub enum Arg {
     Int(i64),
     Float(f64),
@@ -170,6 +170,8 @@ pub enum Arg {
     Str(String),
     List(Vec<String>),
     DType(DType),
+    /// A value of the graph: a learning rate that changes.
+    Node(Node),
 }
 
 impl fmt::Display for Arg {
@@ -181,6 +183,7 @@ impl fmt::Display for Arg {
             Arg::Str(v) => write!(f, "{v:?}"),
             Arg::List(v) => write!(f, "[{}]", v.join(", ")),
             Arg::DType(v) => write!(f, "{v}"),
+            Arg::Node(v) => f.write_str(&v.name()),
         }
     }
 }
@@ -204,6 +207,12 @@ arg_from! {
     DType => |v| Arg::DType(v),
     Vec<i64> => |v| Arg::List(v.iter().map(i64::to_string).collect()),
     &[i64] => |v| Arg::List(v.iter().map(i64::to_string).collect()),
+}
+
+impl From<&Node> for Arg {
+    fn from(node: &Node) -> Arg {
+        Arg::Node(node.clone())
+    }
 }
 
 impl<const N: usize> From<[i64; N]> for Arg {

@@ -1,0 +1,58 @@
+//! The Rust examples run, and the library is the same from Rust.
+
+use tfc::{DType::F32, DType::I64, GraphBuilder, Init, Result};
+
+#[path = "../../examples/train_mlp.rs"]
+mod train_mlp;
+
+#[test]
+fn the_spirals_are_learnt() -> Result<()> {
+    train_mlp::main()
+}
+
+/// Entries that share a layer share its variables, in whatever order they use them.
+#[test]
+fn layers_belong_to_the_graph_not_to_an_entry() -> Result<()> {
+    let g = GraphBuilder::new("shared");
+    let x = g.input("x", F32, ("B", 3));
+    let first = x.apply("layer.dense", &[("units", 4.into())]).named("first");
+    let second = x.apply("layer.dense", &[("units", 4.into())]).named("second");
+    g.entry("both", &[&x], &[("a", &first), ("b", &second)]);
+    g.entry("last", &[&x], &[("b", &second)]);
+    let h = g.input("h", F32, ("B", 2));
+    let cell = g.op_many("layer.lstm_cell", &[&x, &h, &h], &[], 2);
+    g.entry("step", &[&x, &h], &[("h2", &cell[0]), ("c2", &cell[1])]);
+    let module = g.compile()?;
+    let names = module.vars();
+    assert!(names.contains(&"first.dense.w".to_string()), "{names:?}");
+    assert!(names.contains(&"second.dense.b".to_string()), "{names:?}");
+    let x = ndarray::array![[1.0f32, 2.0, 3.0]];
+    let both = module.call("both", (&x,))?;
+    let last = module.call("last", (&x,))?;
+    assert_eq!(both.array::<f32>("b")?, last.array::<f32>("b")?);
+    assert_ne!(both.array::<f32>("a")?, both.array::<f32>("b")?);
+    let out = module.call("step", (&x, &ndarray::array![[0.5f32, 0.5]]))?;
+    assert_eq!(out.array::<f32>("c2")?.shape(), [1, 2]);
+    Ok(())
+}
+
+/// A learning rate may be a value of the graph.
+#[test]
+fn optimizers_take_computed_settings() -> Result<()> {
+    let g = GraphBuilder::new("rates");
+    let w = g.var("w", F32, 2, 1.0);
+    let step = g.var("step", I64, (), Init::zeros());
+    let rate = g.op("optim.step_decay", &[&step], &[("base", 1.0.into()), ("every", 2.into())]);
+    let loss = w.sum();
+    let train = g.minimize(&loss, &[&w], "optim.sgd", &[("lr", (&rate).into())]);
+    // In the order of the Rust calls: counted after the step.
+    let count = step.assign_add(1);
+    g.entry("train", &[], &[("rate", &rate)]).with(&[&train, &count]);
+    let module = g.compile()?;
+    for want in [0.0f32, -1.0, -1.1, -1.2, -1.21] {
+        module.call("train", ())?;
+        let got = module.var::<f32>("w")?[[0]];
+        assert!((got - want).abs() < 1e-6, "{got} but {want}");
+    }
+    Ok(())
+}
