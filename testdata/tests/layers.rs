@@ -423,6 +423,43 @@ fn layers() -> Vec<Layer> {
             "y = nn.gru_cell(x, h, w, b, u, v)",
             gru,
         ),
+        layer(
+            "lstm",
+            &[("x", &[3, 2, 3]), ("h", &[2, 2]), ("c", &[2, 2]), ("w", &[5, 8]), ("b", &[8])],
+            "(all, h2, c2) = nn.lstm(x, h, c, w, b)\n  y = concat(flatten(all), flatten(h2), \
+             flatten(c2), axis: 0)",
+            |a| {
+                let (mut h, mut c, mut y) = (a[1].clone(), a[2].clone(), vec![]);
+                for x in a[0].chunks(6) {
+                    let out = lstm(&[x.to_vec(), h, c, a[3].clone(), a[4].clone()]);
+                    h = [&out[0..2], &out[4..6]].concat();
+                    c = [&out[2..4], &out[6..8]].concat();
+                    y.extend(h.clone());
+                }
+                [y, h, c].concat()
+            },
+        ),
+        layer(
+            "gru",
+            &[
+                ("x", &[3, 2, 3]),
+                ("h", &[2, 2]),
+                ("w", &[5, 4]),
+                ("b", &[4]),
+                ("u", &[5, 2]),
+                ("v", &[2]),
+            ],
+            "(all, h2) = nn.gru(x, h, w, b, u, v)\n  y = concat(flatten(all), flatten(h2), axis: 0)",
+            |a| {
+                let (mut h, mut y) = (a[1].clone(), vec![]);
+                for x in a[0].chunks(6) {
+                    let rest = a[2..].iter().cloned();
+                    h = gru(&[x.to_vec(), h].into_iter().chain(rest).collect::<Vec<_>>());
+                    y.extend(h.clone());
+                }
+                [y, h].concat()
+            },
+        ),
         layer("softmax_xent", &[("x", &[3, 4])], "y = nn.softmax_xent(x, i32[3](2, 0, 3))", |a| {
             a[0].chunks(4).zip([2, 0, 3]).map(|(r, l)| -softmax(r)[l].ln()).collect()
         }),

@@ -175,7 +175,13 @@ fn graph(dtype: &str, cases: &[Case]) -> Result<Module> {
             case.clause
         ));
     }
-    tfc::compile(&tfc::parse(&text)?)
+    let graph = tfc::parse(&text)?;
+    // What is printed is the same graph.
+    let printed = tfc_ir::text::print(&graph);
+    let (again, diags, _) = tfc_ir::text::load_str("printed.graph", &printed);
+    let again = again.unwrap_or_else(|| panic!("{diags:?}\n{printed}"));
+    assert_eq!(tfc_ir::text::same(&graph, &again), Ok(()));
+    tfc::compile(&graph)
 }
 
 fn trajectories<T: tfc::Element + Into<f64>>(dtype: &str, tolerance: f64) -> Result<()> {

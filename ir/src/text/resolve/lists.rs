@@ -15,10 +15,15 @@ use std::rc::Rc;
 const MAX_ROUNDS: i128 = 65_536;
 
 impl Resolver<'_> {
-    /// The body once for each item. It is no block of its own: names it gives are
+    /// The body once for each item. It is no block of its own: names given in it are
     /// seen by the next round and by what follows.
     pub(super) fn for_stmt(&mut self, each: &[Each], body: &Block) -> Val {
         let Some(rounds) = self.rounds(each) else { return Val::Poison };
+        // Its own names mean afterwards what they meant before.
+        let hidden: Vec<Option<Bound>> = each
+            .iter()
+            .map(|e| self.frame().scopes.last().and_then(|s| s.get(&e.name.text)).cloned())
+            .collect();
         for round in 0..rounds.first().map_or(0, Vec::len) {
             if self.full() {
                 break;
@@ -28,6 +33,13 @@ impl Resolver<'_> {
             self.stmts(&body.stmts);
             if self.diags.len() != before {
                 break;
+            }
+        }
+        for (each, old) in each.iter().zip(hidden) {
+            match (old, self.frame().scopes.last_mut()) {
+                (Some(bound), _) => self.frame().set(each.name.text.clone(), bound),
+                (None, Some(scope)) => _ = scope.remove(&each.name.text),
+                (None, None) => {}
             }
         }
         Val::Poison
