@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
 use tfc_ir::program::Program;
-use tfc_passes::pipeline::{self, PASSES, Pass};
+use tfc_passes::egraph::{self, FloatMode};
+use tfc_passes::pipeline::{self, Details, PASSES, Pass};
 
 /// How to compile.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,10 +32,22 @@ pub enum Math {
     Fast,
 }
 
+impl Math {
+    fn mode(self) -> FloatMode {
+        match self {
+            Math::Strict => FloatMode::Strict,
+            Math::Default => FloatMode::Rounding,
+            Math::Fast => FloatMode::Fast,
+        }
+    }
+}
+
 /// What each step took.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
     pub rows: Vec<(String, Duration)>,
+    /// What passes say about their work, a line each.
+    pub notes: String,
 }
 
 impl Timings {
@@ -60,7 +73,25 @@ impl Timings {
         for (name, took) in self.rows.iter().chain([&("total".to_string(), total)]) {
             out.push_str(&format!("{name:width$}  {:>9.3} ms\n", took.as_secs_f64() * 1e3));
         }
-        out
+        out + &self.notes
+    }
+
+    /// Takes down a pass: its time, why the search for rewrites stopped, what
+    /// its rules cost, what is kept for the backward pass.
+    pub fn pass(&mut self, ran: &pipeline::Ran) {
+        self.add(ran.name, ran.time);
+        match &ran.details {
+            Details::None => {}
+            Details::Egraph(report) => self.notes.push_str(&report.timings()),
+            Details::Saved(entries) => {
+                for s in entries.iter().filter(|s| s.repeated > 0) {
+                    self.notes.push_str(&format!(
+                        "kept for the backward pass of {}: {} -> {} bytes, {} ops repeated\n",
+                        s.entry, s.before, s.after, s.repeated
+                    ));
+                }
+            }
+        }
     }
 }
 
@@ -107,6 +138,11 @@ pub fn graph_hash(graph: &Graph) -> [u8; 32] {
 /// Passes lowering cannot do without.
 const REQUIRED: &[&str] = &["differentiate", "expand"];
 
+/// The passes these options ask for.
+pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
+    PASSES.iter().filter(|p| !options.no_opt || REQUIRED.contains(&p.name)).collect()
+}
+
 /// An optimized graph and what it was lowered to.
 #[derive(Clone, Debug)]
 pub struct Compiled {
@@ -124,10 +160,9 @@ pub fn compile(
     let hash = graph_hash(graph);
     let failed = |diags: Vec<Diag>| Error::new(diags, sources.clone());
     let settings = settings(sources, options);
-    let needed = |p: &&Pass| !options.no_opt || REQUIRED.contains(&p.name);
-    let passes: Vec<&Pass> = PASSES.iter().filter(needed).collect();
+    let passes = passes(options);
     let graph = pipeline::run_each(graph.clone(), &passes, &settings, &mut |ran, _| {
-        timings.add(ran.name, ran.time);
+        timings.pass(ran);
     })
     .map_err(failed)?;
     let mut program =
@@ -142,9 +177,11 @@ pub fn lower(graph: &Graph, options: &Options, timings: &mut Timings) -> Result<
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {
+    let egraph = egraph::Options { mode: options.math.mode(), ..egraph::Options::default() };
     tfc_passes::Options {
         sources: sources.clone(),
         loop_memory: options.loop_memory,
+        egraph,
         ..tfc_passes::Options::default()
     }
 }

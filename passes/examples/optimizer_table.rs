@@ -47,7 +47,7 @@ fn main() {
         let start = Instant::now();
         let (out, report) = optimize(net, &options);
         let seconds = start.elapsed().as_secs_f64();
-        let saved = |g: &Graph| mincut::run(g.clone()).1[0];
+        let saved = |g: &Graph| mincut::run(g.clone()).1[0].clone();
         let (naive, cut) = (saved(&plain), saved(&out));
         let stops: Vec<&str> = report.stats.stops.keys().map(|s| s.describe()).collect();
         println!(

@@ -13,7 +13,7 @@
 //! - Runs after the last merging of equal nodes, which would undo it.
 //! - Parameters and variables are there anyway and cost nothing to keep.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{Details, Options, Passed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Diag;
@@ -22,8 +22,9 @@ use tfc_ir::op::Effect;
 use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId};
 
 /// Bytes that live across the turning point, before and after.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Saved {
+    pub entry: String,
     pub before: i64,
     pub after: i64,
     /// Nodes computed a second time.
@@ -37,7 +38,8 @@ const WORTHWHILE: i64 = 4096;
 
 pub fn mincut(graph: Graph, _options: &Options) -> Result<Passed, Vec<Diag>> {
     let (graph, saved) = run(graph);
-    Ok(Passed { graph, changed: saved.iter().any(|s| s.repeated > 0) })
+    let changed = saved.iter().any(|s| s.repeated > 0);
+    Ok(Passed { graph, changed, details: Details::Saved(saved) })
 }
 
 /// The pass, and what it did to each entry.
@@ -57,16 +59,17 @@ pub fn run(mut graph: Graph) -> (Graph, Vec<Saved>) {
 
 fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     let live = Liveness::new(&func);
-    let Some(turn) = live.fullest() else { return (func, Saved::default()) };
+    let entry = func.name.clone();
+    let Some(turn) = live.fullest() else { return (func, Saved { entry, ..Saved::default() }) };
     let cut = Cut::new(&func, &live, turn);
     let before: i64 = cut.crossing.iter().map(|v| bytes(&func, *v)).sum();
     let keep = cut.solve(&func);
     let after: i64 = keep.iter().map(|v| bytes(&func, *v)).sum();
     if before - after < WORTHWHILE {
-        return (func, Saved { before, after: before, repeated: 0 });
+        return (func, Saved { entry, before, after: before, repeated: 0 });
     }
     let (out, repeated) = repeat(graph, &func, turn, &keep, &cut.crossing);
-    (out, Saved { before, after, repeated })
+    (out, Saved { entry, before, after, repeated })
 }
 
 pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {

@@ -9,6 +9,7 @@ use crate::dce::dce;
 use crate::differentiate::differentiate;
 use crate::expand::expand;
 use crate::fold::fold;
+use crate::mincut::mincut;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
@@ -18,6 +19,23 @@ use tfc_ir::program::Program;
 pub struct Passed {
     pub graph: Graph,
     pub changed: bool,
+    pub details: Details,
+}
+
+/// What a pass has to say beyond the graph it leaves.
+#[derive(Clone, Debug, Default)]
+pub enum Details {
+    #[default]
+    None,
+    Egraph(Box<crate::egraph::Report>),
+    /// Bytes kept for the backward pass, by entry.
+    Saved(Vec<crate::mincut::Saved>),
+}
+
+impl Passed {
+    pub fn new(graph: Graph, changed: bool) -> Passed {
+        Passed { graph, changed, details: Details::None }
+    }
 }
 
 pub struct Pass {
@@ -29,13 +47,14 @@ pub struct Pass {
 /// How to compile.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Leave gradients as `vjp` terms for the e-graph to write out.
+    /// How the e-graph rewrites.
+    pub egraph: crate::egraph::Options,
+    /// Leave gradients as `vjp` terms for the e-graph to write out. [`run_each`]
+    /// decides: it is so where the e-graph comes later.
     pub gradient_terms: bool,
     /// Bytes the gradient of a loop may keep of its rounds at a time; none for
     /// all rounds. Above that, rounds are computed again on the way back.
     pub loop_memory: Option<u64>,
-    /// How the e-graph rewrites; none to leave the graph as it is.
-    pub egraph: Option<crate::egraph::Options>,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -61,23 +80,18 @@ pub const PASSES: &[Pass] = &[
         description: "canonicalize, fold and merge what gradients and expansions brought",
         run: simplify,
     },
+    Pass {
+        name: "mincut",
+        description: "compute again, after the turn to the backward pass, what is cheaper than kept",
+        run: mincut,
+    },
     Pass { name: "dce", description: "drop what nothing needs", run: dce },
 ];
 
-/// Gradient terms are written out even when nothing is rewritten.
 fn egraph(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
-    let mut terms = false;
-    for func in std::iter::once(&graph.init).chain(&graph.entries) {
-        func.walk(&mut |_, node| terms |= node.op == tfc_ir::Op::Vjp);
-    }
-    let only_terms = || crate::egraph::Options { expand_only: true, ..Default::default() };
-    let settings = match &options.egraph {
-        Some(settings) => settings.clone(),
-        None if terms => only_terms(),
-        None => return Ok(Passed { graph, changed: false }),
-    };
-    let (graph, report) = crate::egraph::optimize(&graph, &settings);
-    Ok(Passed { graph, changed: terms || report.changed })
+    let (graph, report) = crate::egraph::optimize(&graph, &options.egraph);
+    let changed = report.changed;
+    Ok(Passed { graph, changed, details: Details::Egraph(Box::new(report)) })
 }
 
 fn simplify(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
@@ -88,7 +102,7 @@ fn simplify(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
         changed |= passed.changed;
         graph = passed.graph;
     }
-    Ok(Passed { graph, changed })
+    Ok(Passed::new(graph, changed))
 }
 
 /// What one pass of a run did and how long it took.
@@ -96,20 +110,27 @@ pub struct Ran {
     pub name: &'static str,
     pub changed: bool,
     pub time: Duration,
+    pub details: Details,
 }
 
-/// Runs passes in the order given; `after` sees the graph after each.
+/// Runs passes in the order given; `after` sees the graph after each. Builds
+/// with debug assertions verify every graph on the way.
 pub fn run_each(
     mut graph: Graph,
     passes: &[&Pass],
     options: &Options,
     after: &mut dyn FnMut(&Ran, &Graph),
 ) -> Result<Graph, Vec<Diag>> {
-    for pass in passes {
+    for (i, pass) in passes.iter().enumerate() {
         let start = Instant::now();
-        let passed = (pass.run)(graph, options)?;
-        let ran = Ran { name: pass.name, changed: passed.changed, time: start.elapsed() };
-        graph = passed.graph;
+        let gradient_terms = passes[i..].iter().any(|p| p.name == "egraph");
+        let passed = (pass.run)(graph, &Options { gradient_terms, ..options.clone() })?;
+        let Passed { graph: new, changed, details } = passed;
+        let ran = Ran { name: pass.name, changed, time: start.elapsed(), details };
+        graph = new;
+        if cfg!(debug_assertions) {
+            tfc_ir::verify::assert_valid(&graph, tfc_ir::op::Stage::Source, pass.name);
+        }
         after(&ran, &graph);
     }
     Ok(graph)

@@ -48,7 +48,7 @@ pub(crate) fn each_func(
     let init = run(&graph.init);
     let entries = graph.entries.iter().map(&mut run).collect();
     if diags.is_empty() {
-        Ok(Passed { graph: Graph { init, entries, ..graph }, changed })
+        Ok(Passed::new(Graph { init, entries, ..graph }, changed))
     } else {
         Err(diags)
     }

@@ -247,7 +247,7 @@ fn extraction_is_close_to_the_best_there_is() {
     let mut tried = 0;
     for net in nets {
         let func = &net.entries[0];
-        for (_, mut s) in region::seed(func, func.body, &|_| true) {
+        for (_, mut s) in region::seed(func, func.body) {
             let limits =
                 tfc_passes::egraph::saturate::Limits { nodes: 200, rounds: 20, matches: 1000 };
             let groups = [tfc_ir::rule::Group::C, tfc_ir::rule::Group::D];

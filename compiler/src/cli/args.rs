@@ -250,6 +250,11 @@ pub struct Fmt {
 }
 
 #[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  tfc opt mlp.graph                        the graph after each pass
+  tfc opt mlp.graph --passes cse,dce       these passes alone
+  tfc opt mlp.graph --explain              which rules made which node, and from which line
+  tfc opt mlp.graph --last --timings       what each pass and each rule cost")]
 pub struct Opt {
     /// The graph file; `-` reads standard input
     #[arg(value_name = "GRAPH", required_unless_present = "list")]
@@ -262,6 +267,15 @@ pub struct Opt {
     /// Print only the last graph
     #[arg(long)]
     pub last: bool,
+
+    /// Instead of graphs, print where every node came from: the source line and
+    /// the rewrite rules between
+    #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
+    pub explain: Option<ExplainFormat>,
+
+    /// Do not use these rewrite rules, by the names `--explain` shows
+    #[arg(long, value_delimiter = ',', value_name = "RULE")]
+    pub without: Vec<String>,
 
     /// List the passes
     #[arg(long)]
@@ -278,6 +292,14 @@ pub enum NodeOrder {
     Flops,
     Bytes,
     Params,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExplainFormat {
+    /// One line per node
+    Text,
+    /// One JSON object a line
+    Json,
 }
 
 #[derive(Args, Debug)]

@@ -8,18 +8,19 @@
 //! Operands are explained at their own nodes.
 
 use super::analysis::RuleId;
-use super::extract::Solution;
 use super::lang::Node as ENode;
-use super::region::Seeded;
+use super::region::{Seeded, Traces};
 use super::rules;
 use egg::{Id, Language};
 use std::collections::{BTreeMap, VecDeque};
 use tfc_ir::diag::{SourceMap, Span};
-use tfc_ir::{Func, NodeId};
+use tfc_ir::{Func, NodeId, Op};
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explanation {
     pub func: String,
+    /// Name of the value, if the user gave it one.
+    pub name: Option<String>,
     /// Op and type, as in `mul: f32[B, 10]`.
     pub node: String,
     /// Op of the source node it goes back to.
@@ -29,9 +30,16 @@ pub struct Explanation {
     pub steps: Vec<&'static str>,
 }
 
+/// The node of the old function an emitted node goes back to, and the rules
+/// between them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trace {
+    pub from: Option<NodeId>,
+    pub steps: Vec<&'static str>,
+}
+
 pub struct Explainer<'a> {
     s: &'a Seeded,
-    func: &'a Func,
     edges: BTreeMap<Id, Vec<(Id, RuleId)>>,
     /// Numbers of the nodes that are equal because their operands are.
     twins: BTreeMap<ENode, Vec<Id>>,
@@ -42,7 +50,7 @@ pub struct Explainer<'a> {
 const LONGEST: usize = 64;
 
 impl<'a> Explainer<'a> {
-    pub fn new(s: &'a Seeded, func: &'a Func) -> Explainer<'a> {
+    pub fn new(s: &'a Seeded) -> Explainer<'a> {
         let mut edges: BTreeMap<Id, Vec<(Id, RuleId)>> = BTreeMap::new();
         for e in &s.g.analysis.events {
             edges.entry(e.from).or_default().push((e.to, e.rule));
@@ -53,26 +61,11 @@ impl<'a> Explainer<'a> {
             let node = node.clone().map_children(|a| s.g.find(a));
             twins.entry(node).or_default().push(Id::from(i));
         }
-        Explainer { s, func, edges, twins }
-    }
-
-    /// The source node an e-node goes back to, following who made it.
-    pub fn origin(&self, mut id: Id) -> Option<NodeId> {
-        for _ in 0..LONGEST {
-            if let Some(at) = self.s.source.get(&id) {
-                return Some(*at);
-            }
-            let (rule, at) = *self.s.g.analysis.made_by.get(usize::from(id))?;
-            if rule == RuleId::SOURCE || at == id {
-                return None;
-            }
-            id = at;
-        }
-        None
+        Explainer { s, edges, twins }
     }
 
     /// Source node and rules that lead from it to `id`.
-    fn chain(&self, id: Id) -> (Option<NodeId>, Vec<&'static str>) {
+    pub fn trace(&self, id: Id) -> Trace {
         let mut steps: Vec<&'static str> = vec![];
         let mut id = id;
         for _ in 0..LONGEST {
@@ -80,7 +73,7 @@ impl<'a> Explainer<'a> {
             steps.extend(way.into_iter().map(rules::name));
             if let Some(at) = self.s.source.get(&end) {
                 steps.reverse();
-                return (Some(*at), steps);
+                return Trace { from: Some(*at), steps };
             }
             let (rule, at) = self.s.g.analysis.made_by[usize::from(end)];
             if rule == RuleId::SOURCE || at == end {
@@ -90,7 +83,7 @@ impl<'a> Explainer<'a> {
             id = at;
         }
         steps.reverse();
-        (self.origin(id), steps)
+        Trace { from: origin(self.s, id), steps }
     }
 
     /// The nearest source node equal to `id`, or `id` itself; and the rules on
@@ -128,31 +121,62 @@ impl<'a> Explainer<'a> {
     }
 }
 
-/// Explains every node of a solution that is not a literal.
-pub fn region(e: &Explainer<'_>, solution: &Solution, out: &mut Vec<Explanation>) {
-    let g = &e.s.g;
-    for (class, (node, id)) in &solution.nodes {
-        let ENode::Op { op, .. } = node else { continue };
-        if g[*class].data.splat.is_some() {
-            continue;
+/// The source node an e-node goes back to, following who made it.
+pub fn origin(s: &Seeded, mut id: Id) -> Option<NodeId> {
+    for _ in 0..LONGEST {
+        if let Some(at) = s.source.get(&id) {
+            return Some(*at);
         }
-        let (at, steps) = e.chain(*id);
-        let source = at.map(|n| &e.func.nodes[n]);
+        let (rule, at) = *s.g.analysis.made_by.get(usize::from(id))?;
+        if rule == RuleId::SOURCE || at == id {
+            return None;
+        }
+        id = at;
+    }
+    None
+}
+
+/// Traces over two rewrites, one after the other.
+pub fn join(first: &Traces, second: Traces) -> Traces {
+    let through = |t: Trace| match t.from.and_then(|n| first.get(&n)) {
+        Some(before) => {
+            let steps = before.steps.iter().chain(&t.steps).copied().collect();
+            Trace { from: before.from, steps }
+        }
+        None => Trace { from: None, steps: t.steps },
+    };
+    second.into_iter().map(|(n, t)| (n, through(t))).collect()
+}
+
+/// Explains every node of a rewritten function that is not a literal, in the
+/// order of the text.
+pub fn function(old: &Func, new: &Func, traces: &Traces, out: &mut Vec<Explanation>) {
+    new.walk(&mut |id, node| {
+        let literal = node.op == Op::Const
+            || node.op == Op::Broadcast
+                && new.def(node.operands[0]).is_some_and(|d| new.nodes[d].op == Op::Const);
+        let Some(trace) = traces.get(&id).filter(|_| !literal) else { return };
+        let source = trace.from.map(|n| &old.nodes[n]);
         let from = match source {
-            Some(n) if n.op == tfc_ir::Op::Vjp => {
+            Some(n) if n.op == Op::Vjp => {
                 format!("vjp.{}.{}", n.attrs.str("of"), n.attrs.int("wrt"))
             }
             Some(n) => n.op.name().to_string(),
             None => "?".to_string(),
         };
+        let value = node.results.first();
         out.push(Explanation {
-            func: e.func.name.clone(),
-            node: format!("{}: {}", op.name(), g[*class].data.ty),
+            func: new.name.clone(),
+            name: value.and_then(|v| new.values[*v].name.as_ref()).map(|n| n.to_string()),
+            node: match value {
+                Some(v) => format!("{}: {}", node.op.name(), new.ty(*v)),
+                None => node.op.name().to_string(),
+            },
             from,
             span: source.map_or(Span::NONE, |n| n.span),
-            steps,
+            steps: trace.steps.clone(),
         });
-    }
+    });
 }
 
 /// One line per node that differs from the source, or all with `all`.
@@ -164,7 +188,8 @@ pub fn text(list: &[Explanation], sources: &SourceMap, all: bool) -> String {
             true => "as written".to_string(),
             false => e.steps.join(" > "),
         };
-        out.push_str(&format!("{}: {} <- {}{place}: {steps}\n", e.func, e.node, e.from));
+        let name = e.name.as_ref().map_or(String::new(), |n| format!("{n} = "));
+        out.push_str(&format!("{}: {name}{} <- {}{place}: {steps}\n", e.func, e.node, e.from));
     }
     out
 }
@@ -187,8 +212,9 @@ pub fn json(list: &[Explanation], sources: &SourceMap) -> String {
         let steps: Vec<String> = e.steps.iter().map(|s| quote(s)).collect();
         let at = place(e.span, sources).map_or("null".to_string(), |p| quote(&p));
         out.push_str(&format!(
-            "{{\"entry\":{},\"node\":{},\"from\":{},\"at\":{at},\"rules\":[{}]}}\n",
+            "{{\"entry\":{},\"name\":{},\"node\":{},\"from\":{},\"at\":{at},\"rules\":[{}]}}\n",
             quote(&e.func),
+            e.name.as_ref().map_or("null".to_string(), |n| quote(n)),
             quote(&e.node),
             quote(&e.from),
             steps.join(",")

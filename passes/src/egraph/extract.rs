@@ -69,7 +69,7 @@ struct State<'p> {
     /// Classes whose chosen node reads this one, once per edge.
     uses: Vec<Vec<u32>>,
     root: Vec<bool>,
-    level: Vec<u32>,
+    level: Vec<u64>,
     kernel_cost: Vec<f64>,
     /// The kernel a class is computed in.
     member: Vec<u32>,
@@ -85,6 +85,8 @@ struct Saved {
 }
 
 const NONE: u32 = u32::MAX;
+/// Between levels at the start, so that a swap seldom moves more than itself.
+const ROOM: u64 = 1 << 16;
 /// A swap must gain more than this share of the cost, so that rounding in the
 /// sums never decides.
 const GAIN: f64 = 1e-9;
@@ -198,10 +200,21 @@ impl Problem {
         class.choices.iter().position(is_free).map(|k| k as u32)
     }
 
+    /// The cheapest program single swaps lead to.
     pub fn solve(&self) -> Solution {
         let mut state = State::new(self);
         let before = state.totals();
         let swaps = state.climb();
+        self.solution(&state, before, swaps)
+    }
+
+    /// The source program itself.
+    pub fn source(&self) -> Solution {
+        let state = State::new(self);
+        self.solution(&state, state.totals(), 0)
+    }
+
+    fn solution(&self, state: &State<'_>, before: Totals, swaps: usize) -> Solution {
         let after = state.totals();
         let mut nodes = BTreeMap::new();
         let mut stack = self.roots.clone();
@@ -487,7 +500,8 @@ impl<'p> State<'p> {
         self.kernel_cost[root as usize] = cost;
     }
 
-    /// Longest way down to a leaf, for the cycle check.
+    /// Numbers that grow from operands to users, for the cycle check: the
+    /// longest way down to a leaf, with room between.
     fn relevel(&mut self) {
         let mut done = vec![false; self.choice.len()];
         let mut stack: Vec<(u32, bool)> = self.p.roots.iter().map(|r| (*r, false)).collect();
@@ -499,10 +513,24 @@ impl<'p> State<'p> {
             if ready {
                 done[c as usize] = true;
                 self.level[c as usize] =
-                    args.iter().map(|a| self.level[*a as usize] + 1).max().unwrap_or(0);
+                    args.iter().map(|a| self.level[*a as usize] + ROOM).max().unwrap_or(0);
             } else {
                 stack.push((c, true));
                 stack.extend(args.iter().filter(|a| !done[**a as usize]).map(|a| (*a, false)));
+            }
+        }
+    }
+
+    /// Puts levels right after the choice of some classes changed: what is too
+    /// low is raised, and what uses it.
+    fn raise(&mut self, changed: Vec<u32>) {
+        let mut work = changed;
+        while let Some(c) = work.pop() {
+            let args = &self.chosen(c).args;
+            let least = args.iter().map(|a| self.level[*a as usize] + 1).max().unwrap_or(0);
+            if self.level[c as usize] < least {
+                self.level[c as usize] = least;
+                work.extend(&self.uses[c as usize]);
             }
         }
     }
@@ -566,9 +594,13 @@ impl<'p> State<'p> {
             self.roll_back();
             return None;
         }
+        let mut changed = vec![c];
         for saved in &self.journal {
-            if !self.used[saved.class as usize] {
+            let now = self.used[saved.class as usize];
+            if !now {
                 self.member[saved.class as usize] = NONE;
+            } else if !saved.used {
+                changed.push(saved.class);
             }
         }
         for r in kernels {
@@ -578,7 +610,7 @@ impl<'p> State<'p> {
             }
         }
         self.forget();
-        self.relevel();
+        self.raise(changed);
         Some(gain)
     }
 

@@ -76,11 +76,21 @@ pub fn optimize(graph: &Graph, options: &Options) -> (Graph, Report) {
 }
 
 fn optimize_func(graph: &Graph, func: &Func, options: &Options, report: &mut Report) -> Func {
-    let once = region::rewrite(graph, func, options, report);
+    let (mut out, mut traces) = match region::rewrite(graph, func, options, report) {
+        Some(rewritten) => rewritten,
+        None => (func.clone(), region::untouched(func)),
+    };
+    // Reassociation rounds differently in ways nobody can follow.
     if options.mode == FloatMode::Fast && !options.expand_only {
-        return explore::rewrite(graph, &once, options, report);
+        if let Some((again, more)) = explore::rewrite(graph, &out, options, report) {
+            traces = explain::join(&traces, more);
+            out = again;
+        }
     }
-    once
+    if options.explain {
+        explain::function(func, &out, &traces, &mut report.explanations);
+    }
+    out
 }
 
 impl Report {

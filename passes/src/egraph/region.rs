@@ -2,11 +2,16 @@
 //!
 //! The pure nodes of one region that run on one device make one e-graph. What
 //! other nodes, nested regions and results need of it are its roots; what it
-//! needs from outside are its inputs. The function is rebuilt by walking the
-//! other nodes in their order and emitting what each needs just before it.
+//! needs from outside are its inputs. What is chosen from it is a [`Piece`]; the
+//! function is rebuilt by walking the other nodes in their order and emitting
+//! what each needs of the pieces just before it.
+//!
+//! Invariant: a root of a piece reads only inputs that are defined before the
+//! root was in the text. Equalities could lead to others; then the piece is left
+//! as it was.
 
 use super::analysis::{self, Event, Graph as EGraph, RuleId, TensorAnalysis};
-use super::explain::{self, Explainer};
+use super::explain::{self, Explainer, Trace};
 use super::extract::{Problem, Solution};
 use super::lang::Node as ENode;
 use super::rules;
@@ -24,8 +29,10 @@ use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, RegionId, ValueId};
 /// One e-graph and how it joins the function around it.
 pub struct Seeded {
     pub g: EGraph,
-    /// E-node of each value computed inside.
+    /// E-node of each value inside.
     pub values: BTreeMap<ValueId, Id>,
+    /// Those of them that are not inputs.
+    pub computed: BTreeSet<ValueId>,
     /// Values from outside, by input number.
     pub inputs: Vec<ValueId>,
     pub roots: Vec<ValueId>,
@@ -38,9 +45,6 @@ pub struct Seeded {
 
 type Device = Option<Arc<str>>;
 
-/// What becomes of each e-graph of a region.
-pub type Plan<'a> = dyn FnMut(&Func, RegionId) -> Vec<(Seeded, Solution)> + 'a;
-
 /// Whether a node may be rewritten.
 pub fn enters(node: &Node) -> bool {
     node.op.def().effect == Effect::Pure
@@ -51,34 +55,22 @@ pub fn enters(node: &Node) -> bool {
         && node.op != Op::Grad
 }
 
-/// Puts the pure nodes of a region into one e-graph per device. `keep` may
-/// narrow that to some of them.
-pub fn seed(
-    func: &Func,
-    region: RegionId,
-    keep: &dyn Fn(NodeId) -> bool,
-) -> BTreeMap<Device, Seeded> {
+/// Puts the pure nodes of a region into one e-graph per device.
+pub fn seed(func: &Func, region: RegionId) -> BTreeMap<Device, Seeded> {
     let mut home: BTreeMap<ValueId, Device> = BTreeMap::new();
     let mut out: BTreeMap<Device, Seeded> = BTreeMap::new();
     let mut depth: BTreeMap<ValueId, usize> = BTreeMap::new();
     let region = &func.regions[region];
     for &id in &region.nodes {
         let node = &func.nodes[id];
-        if !enters(node) || !keep(id) {
+        if !enters(node) {
             continue;
         }
-        let s = out.entry(node.device.clone()).or_insert_with(|| Seeded {
-            g: EGraph::new(TensorAnalysis::default()),
-            values: BTreeMap::new(),
-            inputs: vec![],
-            roots: vec![],
-            source: BTreeMap::new(),
-            seed: 0,
-            depth: 0,
-        });
-        let args: Vec<Id> = node.operands.iter().map(|v| s.value(func, *v)).collect();
-        let Some(value) = s.add(node, id, &args) else { continue };
-        s.values.insert(node.results[0], value);
+        let s = out.entry(node.device.clone()).or_default();
+        if s.put(func, id).is_none() {
+            continue;
+        }
+        s.computed.insert(node.results[0]);
         home.insert(node.results[0], node.device.clone());
         let below = node.operands.iter().filter_map(|v| depth.get(v)).max().copied().unwrap_or(0);
         depth.insert(node.results[0], below + 1);
@@ -88,7 +80,7 @@ pub fn seed(
     let mut used: BTreeSet<ValueId> = region.results.iter().copied().collect();
     for &id in &region.nodes {
         let node = &func.nodes[id];
-        let inside = |s: &Seeded| node.results.first().is_some_and(|r| s.values.contains_key(r));
+        let inside = |s: &Seeded| node.results.first().is_some_and(|r| s.computed.contains(r));
         match out.get(&node.device).filter(|s| inside(s)) {
             None => uses_of(func, id, &mut used),
             // Another device's e-graph has it as an input.
@@ -103,8 +95,7 @@ pub fn seed(
         }
     }
     for s in out.values_mut() {
-        s.g.rebuild();
-        s.seed = s.g.nodes().len();
+        s.finish();
     }
     out
 }
@@ -121,7 +112,37 @@ pub fn uses_of(func: &Func, id: NodeId, used: &mut BTreeSet<ValueId>) {
     }
 }
 
+impl Default for Seeded {
+    fn default() -> Seeded {
+        Seeded {
+            g: EGraph::new(TensorAnalysis::default()),
+            values: BTreeMap::new(),
+            computed: BTreeSet::new(),
+            inputs: vec![],
+            roots: vec![],
+            source: BTreeMap::new(),
+            seed: 0,
+            depth: 0,
+        }
+    }
+}
+
 impl Seeded {
+    /// Adds a node whose operands are inside, or become inputs.
+    pub fn put(&mut self, func: &Func, id: NodeId) -> Option<()> {
+        let node = &func.nodes[id];
+        let args: Vec<Id> = node.operands.iter().map(|v| self.value(func, *v)).collect();
+        let value = self.add(node, id, &args)?;
+        self.values.insert(node.results[0], value);
+        Some(())
+    }
+
+    /// The source program is complete.
+    pub fn finish(&mut self) {
+        self.g.rebuild();
+        self.seed = self.g.nodes().len();
+    }
+
     fn value(&mut self, func: &Func, v: ValueId) -> Id {
         if let Some(id) = self.values.get(&v) {
             return *id;
@@ -171,21 +192,72 @@ impl Seeded {
     }
 }
 
-/// Rewrites one function region by region.
-pub fn rewrite(graph: &Graph, func: &Func, options: &Options, report: &mut Report) -> Func {
+/// A rewritten part of a region.
+#[derive(Clone, Debug, Default)]
+pub struct Piece {
+    /// What it computes; each node reads earlier ones only.
+    pub nodes: Vec<PieceNode>,
+    /// The node that gives a value of the old function.
+    pub roots: BTreeMap<ValueId, usize>,
+    /// Values of the old function it replaces.
+    pub holds: BTreeSet<ValueId>,
+    pub device: Device,
+}
+
+#[derive(Clone, Debug)]
+pub struct PieceNode {
+    pub what: What,
+    /// The old value whose name it takes.
+    pub named: Option<ValueId>,
+    /// The old node it goes back to.
+    pub from: Option<NodeId>,
+    /// Rules between that and this, if they were asked for.
+    pub steps: Vec<&'static str>,
+}
+
+#[derive(Clone, Debug)]
+pub enum What {
+    Input(ValueId),
+    Op { op: Op, attrs: Attrs, args: Vec<usize> },
+}
+
+/// What becomes of each region: `None` leaves it as it is.
+pub type Plan<'a> = dyn FnMut(&Func, RegionId) -> Option<Vec<Piece>> + 'a;
+
+/// Where the nodes of a rebuilt function came from.
+pub type Traces = BTreeMap<NodeId, Trace>;
+
+/// Traces of a function in which every node stands for itself.
+pub fn untouched(func: &Func) -> Traces {
+    let mut out = Traces::new();
+    func.walk(&mut |id, _| {
+        out.insert(id, Trace { from: Some(id), steps: vec![] });
+    });
+    out
+}
+
+/// Rewrites one function region by region; `None` if that changes nothing.
+pub fn rewrite(
+    graph: &Graph,
+    func: &Func,
+    options: &Options,
+    report: &mut Report,
+) -> Option<(Func, Traces)> {
     let mut groups = vec![Group::V];
     if !options.expand_only {
         groups.extend([Group::C, Group::D]);
     }
     let mut rule_ids = rules::ids(&groups);
     rule_ids.retain(|id| !options.disabled.contains(rules::name(*id)));
+    let mut changed = false;
     let mut plan = |func: &Func, region: RegionId| {
-        let mut parts = vec![];
-        for (device, mut s) in seed(func, region, &|_| true) {
+        let mut pieces = vec![];
+        let positions = positions(func, region);
+        for (device, mut s) in seed(func, region) {
             let limits = Limits {
                 nodes: 20_000.max(8 * s.seed),
                 rounds: 64.max(3 * s.depth),
-                matches: 20_000,
+                matches: 20_000.max(s.seed),
             };
             let stats = saturate(&mut s.g, &rule_ids, options.mode, limits);
             report.stats.absorb(&stats);
@@ -193,28 +265,150 @@ pub fn rewrite(graph: &Graph, func: &Func, options: &Options, report: &mut Repor
             if let Some(conflict) = s.g.analysis.conflict.take() {
                 debug_assert!(false, "unsound rule: {conflict}");
                 report.conflicts.push(conflict);
-                if let Some(again) = seed(func, region, &|_| true).remove(&device) {
+                if let Some(again) = seed(func, region).remove(&device) {
                     s = again;
                 }
             }
-            let problem = Problem::new(&s.g, &s.root_ids(), s.seed, options.model);
-            let solution = problem.solve();
+            let (solution, piece) = choose(func, &positions, &s, options);
             report.add_totals(solution.before, solution.after);
-            report.changed |= solution.swaps > 0;
-            if options.explain {
-                let explainer = Explainer::new(&s, func);
-                explain::region(&explainer, &solution, &mut report.explanations);
-            }
-            parts.push((s, solution));
+            changed |= !as_written(func, &s, &solution);
+            pieces.push(piece);
         }
-        parts
+        Some(pieces)
     };
-    rebuild(graph, func, &mut plan)
+    let out = rebuild(graph, func, &mut plan);
+    report.changed |= changed;
+    changed.then_some(out)
 }
 
-/// Emits a function anew: nodes outside e-graphs as they were, the rest as the
-/// solutions say.
-pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> Func {
+/// The best program in an e-graph that can stand where the old one stood.
+pub fn choose(
+    func: &Func,
+    positions: &Positions,
+    s: &Seeded,
+    options: &Options,
+) -> (Solution, Piece) {
+    let problem = Problem::new(&s.g, &s.root_ids(), s.seed, options.model);
+    if !options.expand_only {
+        let solution = problem.solve();
+        let piece = piece(func, s, &solution, options.explain);
+        if in_order(positions, &piece) {
+            return (solution, piece);
+        }
+    }
+    let solution = problem.source();
+    let piece = piece(func, s, &solution, options.explain);
+    (solution, piece)
+}
+
+/// Where in the region's text a value is defined; those from outside are before
+/// all of it.
+pub type Positions = BTreeMap<ValueId, usize>;
+
+pub fn positions(func: &Func, region: RegionId) -> Positions {
+    let mut out = Positions::new();
+    for (at, id) in func.regions[region].nodes.iter().enumerate() {
+        out.extend(func.nodes[*id].results.iter().map(|v| (*v, at + 1)));
+    }
+    out
+}
+
+/// Whether every root reads only what is defined before it.
+pub fn in_order(positions: &Positions, piece: &Piece) -> bool {
+    let at = |v: &ValueId| positions.get(v).copied().unwrap_or(0);
+    let mut latest: Vec<usize> = vec![];
+    for node in &piece.nodes {
+        latest.push(match &node.what {
+            What::Input(v) => at(v),
+            What::Op { args, .. } => args.iter().map(|a| latest[*a]).max().unwrap_or(0),
+        });
+    }
+    piece.roots.iter().all(|(v, node)| latest[*node] < at(v))
+}
+
+/// Classes of a solution, operands first.
+fn order(s: &Seeded, solution: &Solution) -> Vec<Id> {
+    let (mut out, mut done) = (vec![], BTreeSet::new());
+    for root in s.root_ids() {
+        let mut stack = vec![(s.g.find(root), false)];
+        while let Some((class, ready)) = stack.pop() {
+            if done.contains(&class) {
+                continue;
+            }
+            if ready {
+                done.insert(class);
+                out.push(class);
+                continue;
+            }
+            stack.push((class, true));
+            let children = solution.nodes[&class].0.children();
+            stack.extend(children.iter().rev().filter(|a| !done.contains(a)).map(|a| (*a, false)));
+        }
+    }
+    out
+}
+
+/// Whether the solution is the old program: the same nodes, and no two of them
+/// became one.
+fn as_written(func: &Func, s: &Seeded, solution: &Solution) -> bool {
+    let mut needed: BTreeSet<ValueId> = BTreeSet::new();
+    let mut stack: Vec<ValueId> = s.roots.clone();
+    let mut classes = BTreeSet::new();
+    while let Some(v) = stack.pop() {
+        if !needed.insert(v) {
+            continue;
+        }
+        let class = s.g.find(s.values[&v]);
+        let Some(def) = func.def(v).filter(|_| s.computed.contains(&v)) else { continue };
+        let node = &func.nodes[def];
+        if node.op == Op::Vjp || !classes.insert(class) {
+            return false;
+        }
+        let mine = s.g.nodes()[usize::from(s.values[&v])].clone();
+        match solution.nodes.get(&class) {
+            Some((chosen, _)) if *chosen == mine.map_children(|a| s.g.find(a)) => {}
+            _ => return false,
+        }
+        stack.extend(&node.operands);
+    }
+    true
+}
+
+/// What was chosen, apart from the e-graph it was chosen from.
+pub fn piece(func: &Func, s: &Seeded, solution: &Solution, explain: bool) -> Piece {
+    let mut names: BTreeMap<Id, ValueId> = BTreeMap::new();
+    for v in s.computed.iter().filter(|v| func.values[**v].name.is_some()) {
+        names.entry(s.g.find(s.values[v])).or_insert(*v);
+    }
+    let explainer = explain.then(|| Explainer::new(s));
+    let mut at: BTreeMap<Id, usize> = BTreeMap::new();
+    let mut out = Piece { holds: s.computed.clone(), ..Piece::default() };
+    for class in order(s, solution) {
+        let (node, id) = &solution.nodes[&class];
+        let what = match node {
+            ENode::Input(n) => What::Input(s.inputs[*n as usize]),
+            ENode::Op { op, attrs, args } => What::Op {
+                op: *op,
+                attrs: s.g.analysis.attrs.get(*attrs).clone(),
+                args: args.iter().map(|a| at[a]).collect(),
+            },
+            ENode::Vjp { .. } => unreachable!("gradient terms are never chosen"),
+        };
+        let Trace { from, steps } = match &explainer {
+            Some(explainer) => explainer.trace(*id),
+            None => Trace { from: explain::origin(s, *id), steps: vec![] },
+        };
+        at.insert(class, out.nodes.len());
+        out.nodes.push(PieceNode { what, named: names.get(&class).copied(), from, steps });
+    }
+    out.roots = s.roots.iter().map(|v| (*v, at[&s.g.find(s.values[v])])).collect();
+    out.device = s.source.values().next().and_then(|n| func.nodes[*n].device.clone());
+    out
+}
+
+/// Emits a function anew: nodes outside pieces as they were, the rest as the
+/// pieces say.
+pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> (Func, Traces) {
     let mut out = Func::new(&func.name);
     out.doc = func.doc.clone();
     out.result_names = func.result_names.clone();
@@ -225,10 +419,12 @@ pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> Func {
         builder: Builder::new(&mut out, &graph.vars),
         values: BTreeMap::new(),
         nodes: BTreeMap::new(),
+        traces: BTreeMap::new(),
         plan,
     };
     r.region(func.body, body);
-    out
+    let traces = r.traces;
+    (out, traces)
 }
 
 struct Rebuild<'a> {
@@ -236,17 +432,14 @@ struct Rebuild<'a> {
     builder: Builder<'a>,
     values: BTreeMap<ValueId, ValueId>,
     nodes: BTreeMap<NodeId, NodeId>,
+    traces: Traces,
     plan: &'a mut Plan<'a>,
 }
 
-/// An e-graph being emitted.
+/// A piece being emitted.
 struct Part {
-    s: Seeded,
-    solution: Solution,
-    emitted: BTreeMap<Id, ValueId>,
-    names: BTreeMap<Id, Arc<str>>,
-    spans: BTreeMap<Id, Span>,
-    device: Device,
+    piece: Piece,
+    emitted: Vec<Option<ValueId>>,
 }
 
 impl Rebuild<'_> {
@@ -258,24 +451,27 @@ impl Rebuild<'_> {
             let new = self.builder.param(value.ty.clone(), value.name.clone());
             self.values.insert(p, new);
         }
-        let mut parts: Vec<Part> = (self.plan)(old, from)
-            .into_iter()
-            .map(|(s, solution)| Part::new(old, s, solution))
-            .collect();
+        let pieces = (self.plan)(old, from).unwrap_or_default();
+        let mut home: BTreeMap<ValueId, usize> = BTreeMap::new();
+        for (i, piece) in pieces.iter().enumerate() {
+            home.extend(piece.holds.iter().map(|v| (*v, i)));
+        }
+        let part = |piece: Piece| Part { emitted: vec![None; piece.nodes.len()], piece };
+        let mut parts: Vec<Part> = pieces.into_iter().map(part).collect();
         for &id in &old.regions[from].nodes {
             let node = &old.nodes[id];
-            if parts.iter().any(|p| node.results.first().is_some_and(|r| p.s.holds(*r))) {
+            if node.results.first().is_some_and(|r| home.contains_key(r)) {
                 continue;
             }
             let mut needs = BTreeSet::new();
             uses_of(old, id, &mut needs);
             for v in needs {
-                self.demand(&mut parts, v);
+                self.demand(&mut parts, &home, v);
             }
             self.copy(id);
         }
         for &v in &old.regions[from].results {
-            self.demand(&mut parts, v);
+            self.demand(&mut parts, &home, v);
         }
         let results = old.regions[from].results.iter().map(|v| self.values[v]).collect();
         self.builder.func.regions[to].results = results;
@@ -305,6 +501,7 @@ impl Rebuild<'_> {
         let new = self.builder.node(spec);
         let new = new.unwrap_or_else(|e| unreachable!("copying `{}`: {e:?}", node.op.name()));
         self.nodes.insert(id, new);
+        self.traces.insert(new, Trace { from: Some(id), steps: vec![] });
         for (old, at) in node.results.iter().zip(0..) {
             let value = self.builder.func.nodes[new].results[at];
             self.builder.func.values[value].name = self.old.values[*old].name.clone();
@@ -313,94 +510,61 @@ impl Rebuild<'_> {
     }
 
     /// Emits whatever computes a value, if it is not there yet.
-    fn demand(&mut self, parts: &mut Vec<Part>, v: ValueId) {
+    fn demand(&mut self, parts: &mut [Part], home: &BTreeMap<ValueId, usize>, v: ValueId) {
         if self.values.contains_key(&v) {
             return;
         }
-        let Some(at) = parts.iter().position(|p| p.s.roots.contains(&v)) else { return };
-        let class = parts[at].class_of(v);
-        self.emit(parts, at, class);
-        if let Some(new) = parts[at].emitted.get(&class) {
-            self.values.insert(v, *new);
+        let Some(&at) = home.get(&v) else { return };
+        let Some(&root) = parts[at].piece.roots.get(&v) else { return };
+        self.emit(parts, home, at, root);
+        if let Some(new) = parts[at].emitted[root] {
+            self.values.insert(v, new);
         }
     }
 
-    fn emit(&mut self, parts: &mut Vec<Part>, at: usize, class: Id) {
-        let mut stack = vec![class];
-        while let Some(&class) = stack.last() {
-            if parts[at].emitted.contains_key(&class) {
+    fn emit(
+        &mut self,
+        parts: &mut [Part],
+        home: &BTreeMap<ValueId, usize>,
+        at: usize,
+        root: usize,
+    ) {
+        let mut stack = vec![root];
+        while let Some(&index) = stack.last() {
+            if parts[at].emitted[index].is_some() {
                 stack.pop();
                 continue;
             }
-            let (node, _) = parts[at].solution.nodes[&class].clone();
-            let missing: Vec<Id> = node
-                .children()
-                .iter()
-                .filter(|a| !parts[at].emitted.contains_key(a))
-                .copied()
-                .collect();
-            if !missing.is_empty() {
-                stack.extend(missing.into_iter().rev());
-                continue;
-            }
-            stack.pop();
-            let value = match &node {
-                ENode::Input(n) => {
-                    let outside = parts[at].s.inputs[*n as usize];
-                    self.demand(parts, outside);
+            let node = parts[at].piece.nodes[index].clone();
+            let value = match node.what {
+                What::Input(outside) => {
+                    self.demand(parts, home, outside);
                     self.values[&outside]
                 }
-                ENode::Op { op, attrs, args } => {
+                What::Op { op, attrs, args } => {
                     let part = &parts[at];
-                    let operands: Vec<ValueId> = args.iter().map(|a| part.emitted[a]).collect();
-                    let attrs: Attrs = part.s.g.analysis.attrs.get(*attrs).clone();
-                    let span = part.spans.get(&class).copied().unwrap_or(Span::NONE);
-                    let mut spec = NodeSpec::new(*op, &operands, attrs, span);
-                    spec.device = part.device.clone();
+                    let missing = args.iter().rev().filter(|a| part.emitted[**a].is_none());
+                    let depth = stack.len();
+                    stack.extend(missing.copied());
+                    if stack.len() > depth {
+                        continue;
+                    }
+                    let operands: Vec<ValueId> =
+                        args.iter().filter_map(|a| part.emitted[*a]).collect();
+                    let span = node.from.map_or(Span::NONE, |n| self.old.nodes[n].span);
+                    let mut spec = NodeSpec::new(op, &operands, attrs, span);
+                    spec.device = part.piece.device.clone();
                     let new = self.builder.node(spec);
                     let new = new.unwrap_or_else(|e| unreachable!("`{}`: {e:?}", op.name()));
                     let value = self.builder.func.nodes[new].results[0];
-                    self.builder.func.values[value].name = part.names.get(&class).cloned();
+                    self.builder.func.values[value].name =
+                        node.named.and_then(|v| self.old.values[v].name.clone());
+                    self.traces.insert(new, Trace { from: node.from, steps: node.steps });
                     value
                 }
-                ENode::Vjp { .. } => unreachable!("gradient terms are never chosen"),
             };
-            parts[at].emitted.insert(class, value);
+            stack.pop();
+            parts[at].emitted[index] = Some(value);
         }
-    }
-}
-
-impl Seeded {
-    /// Whether the value is computed in this e-graph.
-    fn holds(&self, v: ValueId) -> bool {
-        self.values.contains_key(&v) && !self.inputs.contains(&v)
-    }
-}
-
-impl Part {
-    fn new(old: &Func, s: Seeded, solution: Solution) -> Part {
-        let mut names = BTreeMap::new();
-        for (v, id) in &s.values {
-            if let Some(name) = &old.values[*v].name
-                && s.holds(*v)
-            {
-                names.entry(s.g.find(*id)).or_insert_with(|| name.clone());
-            }
-        }
-        let explainer = Explainer::new(&s, old);
-        let spans = solution
-            .nodes
-            .iter()
-            .filter_map(|(class, (_, id))| {
-                let at = explainer.origin(*id)?;
-                Some((*class, old.nodes[at].span))
-            })
-            .collect();
-        let device = s.source.values().next().and_then(|n| old.nodes[*n].device.clone());
-        Part { s, solution, emitted: BTreeMap::new(), names, spans, device }
-    }
-
-    fn class_of(&self, v: ValueId) -> Id {
-        self.s.g.find(self.s.values[&v])
     }
 }

@@ -7,6 +7,7 @@
 //! part in any decision: times are only reported.
 
 use super::analysis::{Event, Graph, RuleId};
+use super::lang::Kind;
 use super::rules::{self, FloatMode, Found};
 use egg::{Id, Language};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +90,7 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
     g.rebuild();
     // Everything is new to every rule at first.
     g.analysis.dirty.clear();
-    let mut levels = vec![g.classes().map(|c| c.id).collect::<BTreeSet<Id>>()];
+    let mut levels = vec![Level::of(g, g.classes().map(|c| c.id))];
     let mut stop = Stop::RoundLimit;
     for round in 0..limits.rounds {
         stats.rounds += 1;
@@ -130,7 +131,10 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
             break;
         }
         // A ban may have hidden instances anywhere: look everywhere again.
-        levels = if banned { vec![g.classes().map(|c| c.id).collect()] } else { upward(g) };
+        levels = match banned {
+            true => vec![Level::of(g, g.classes().map(|c| c.id))],
+            false => upward(g),
+        };
         g.analysis.dirty.clear();
     }
     *stats.stops.entry(stop).or_default() += 1;
@@ -143,10 +147,31 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
 /// Deepest pattern a rule may have, in ops.
 const DEEPEST: usize = 5;
 
+/// Classes to search, by the kinds of their nodes, each list in order. Known
+/// values need no rewriting.
+struct Level(BTreeMap<Kind, BTreeSet<Id>>);
+
+impl Level {
+    fn of(g: &Graph, classes: impl Iterator<Item = Id>) -> Level {
+        let mut out: BTreeMap<Kind, BTreeSet<Id>> = BTreeMap::new();
+        for id in classes.filter(|id| g[*id].data.splat.is_none()) {
+            let mut last = None;
+            // Nodes of a class are sorted by kind.
+            for kind in g[id].nodes.iter().map(|n| n.kind()) {
+                if last != Some(kind) {
+                    out.entry(kind).or_default().insert(id);
+                    last = Some(kind);
+                }
+            }
+        }
+        Level(out)
+    }
+}
+
 /// The changed classes, then those one step above, and so on: cumulative.
-fn upward(g: &Graph) -> Vec<BTreeSet<Id>> {
+fn upward(g: &Graph) -> Vec<Level> {
     let mut level: BTreeSet<Id> = g.analysis.dirty.iter().map(|id| g.find(*id)).collect();
-    let mut out = vec![level.clone()];
+    let mut out = vec![Level::of(g, level.iter().copied())];
     let mut edge: Vec<Id> = level.iter().copied().collect();
     for _ in 0..DEEPEST {
         let mut next = vec![];
@@ -158,23 +183,18 @@ fn upward(g: &Graph) -> Vec<BTreeSet<Id>> {
                 }
             }
         }
-        out.push(level.clone());
+        out.push(Level::of(g, level.iter().copied()));
         edge = next;
     }
     out
 }
 
-fn search(g: &Graph, rule: RuleId, levels: &[BTreeSet<Id>], limit: usize, found: &mut Vec<Found>) {
+fn search(g: &Graph, rule: RuleId, levels: &[Level], limit: usize, found: &mut Vec<Found>) {
     let compiled = &rules::table()[rule.0 as usize];
     let level = &levels[compiled.depth.min(levels.len() - 1)];
     let end = found.len().saturating_add(limit);
-    let mut classes = BTreeSet::new();
-    for kind in &compiled.roots {
-        if let Some(ids) = g.classes_for_op(kind) {
-            let unknown = |id: &Id| level.contains(id) && g[*id].data.splat.is_none();
-            classes.extend(ids.map(|id| g.find(id)).filter(unknown));
-        }
-    }
+    let kinds = compiled.roots.iter().filter_map(|kind| level.0.get(kind));
+    let classes: BTreeSet<Id> = kinds.flatten().copied().collect();
     for class in classes {
         rules::search(g, rule, class, end - found.len(), found);
         if found.len() >= end {
