@@ -31,6 +31,8 @@
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
 //! - [`mod@error`][]: failures;
+//! - [`gradcheck`]: gradients against finite differences;
+//! - [`error`]: failures;
 //! - [`cli`]: the `tfc` command.
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
@@ -42,6 +44,7 @@ pub mod driver;
 pub mod dump;
 pub mod emit;
 pub mod error;
+pub mod gradcheck;
 pub mod header;
 pub mod link;
 pub mod load;

@@ -14,6 +14,7 @@ pub mod fold;
 mod lower;
 pub mod mincut;
 pub mod pipeline;
+pub mod probe;
 mod restrict;
 mod util;
 

@@ -2,7 +2,7 @@
 //!
 //! A training step holds most memory where it turns from forward to backward.
 //! That point is found as the one where most bytes are live. Of the values that
-//! live across it, those that are cheap to compute again (elementwise ops and
+//! are used on both sides of it, those that are cheap to compute again (elementwise ops and
 //! movement) need not be kept if what they come from is: the smallest set of
 //! values to keep is a minimum cut between what was computed before the point
 //! and what is used after it. The others are computed again, just before their
@@ -64,7 +64,8 @@ fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     let cut = Cut::new(&func, &live, turn);
     let before: i64 = cut.crossing.iter().map(|v| bytes(&func, *v)).sum();
     let keep = cut.solve(&func);
-    let after: i64 = keep.iter().map(|v| bytes(&func, *v)).sum();
+    let kept = keep.iter().filter(|v| !cut.passing.contains(v));
+    let after: i64 = kept.map(|v| bytes(&func, *v)).sum();
     if before - after < WORTHWHILE {
         return (func, Saved { entry, before, after: before, repeated: 0 });
     }
@@ -123,6 +124,7 @@ fn free(func: &Func, v: ValueId) -> bool {
 struct Liveness {
     /// Position in the body of the node that defines a value.
     defined: BTreeMap<ValueId, usize>,
+    first_use: BTreeMap<ValueId, usize>,
     last_use: BTreeMap<ValueId, usize>,
     sizes: BTreeMap<ValueId, i64>,
     len: usize,
@@ -133,6 +135,7 @@ impl Liveness {
         let body = &func.regions[func.body];
         let mut live = Liveness {
             defined: BTreeMap::new(),
+            first_use: BTreeMap::new(),
             last_use: BTreeMap::new(),
             sizes: BTreeMap::new(),
             len: body.nodes.len(),
@@ -147,6 +150,7 @@ impl Liveness {
             let mut used = BTreeSet::new();
             crate::egraph::region::uses_of(func, *id, &mut used);
             for v in used {
+                live.first_use.entry(v).or_insert(at);
                 live.last_use.insert(v, at);
             }
         }
@@ -178,8 +182,11 @@ impl Liveness {
 }
 
 struct Cut {
-    /// Values computed up to the point and used after it.
+    /// Values used on both sides of the point.
     crossing: BTreeSet<ValueId>,
+    /// Values computed before and used only after: on their way to a user, and
+    /// there whatever is decided.
+    passing: BTreeSet<ValueId>,
     /// Those that cannot be repeated, and all that can on the way to them.
     values: BTreeSet<ValueId>,
 }
@@ -191,8 +198,9 @@ impl Cut {
                 && live.last_use.get(v).is_some_and(|u| *u > turn)
                 && !free(func, *v)
         };
-        let crossing: BTreeSet<ValueId> =
-            live.defined.keys().filter(|v| crosses(v)).copied().collect();
+        let early = |v: &ValueId| live.first_use.get(v).is_some_and(|u| *u <= turn);
+        let (crossing, passing): (BTreeSet<ValueId>, BTreeSet<ValueId>) =
+            live.defined.keys().filter(|v| crosses(v)).partition(|v| early(v));
         let mut values = BTreeSet::new();
         let mut stack: Vec<ValueId> = crossing.iter().copied().collect();
         while let Some(v) = stack.pop() {
@@ -203,7 +211,7 @@ impl Cut {
                 stack.extend(&func.nodes[n].operands);
             }
         }
-        Cut { crossing, values }
+        Cut { crossing, passing, values }
     }
 
     /// The values to keep: a minimum cut, as near to the uses as there is one.
@@ -212,7 +220,8 @@ impl Cut {
             self.values.iter().enumerate().map(|(i, v)| (*v, 2 + 2 * i)).collect();
         let mut flow = Flow::new(2 + 2 * self.values.len());
         for (v, &at) in &number {
-            flow.edge(at, at + 1, bytes(func, *v).max(1));
+            let passing = self.passing.contains(v);
+            flow.edge(at, at + 1, if passing { 1 } else { bytes(func, *v).max(1) });
             match func.def(*v).map(|n| &func.nodes[n]).filter(|n| cheap(n)) {
                 Some(node) => {
                     for from in node.operands.iter().filter_map(|o| number.get(o)) {

@@ -39,7 +39,7 @@ pub fn restrict(
     if !diags.is_empty() {
         return Err(diags);
     }
-    let new = cut(graph, old, fetches, &fetched, &fed).map_err(|Stop(diags)| diags)?;
+    let new = fetch(graph, old, fetches, &fetched, &fed).map_err(|Stop(diags)| diags)?;
     let mut out = graph.clone();
     out.entries[index] = new;
     Ok(out)
@@ -69,7 +69,9 @@ fn unknown(entry: &str, name: &str, names: &BTreeMap<&str, ValueId>) -> Diag {
         .help("name a node by assigning it: `h = relu(x)`")
 }
 
-fn cut(
+/// A function cut down to some of its values, under new names; `fed` become
+/// parameters.
+pub(crate) fn fetch(
     graph: &Graph,
     old: &Func,
     names: &[String],

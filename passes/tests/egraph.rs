@@ -161,7 +161,7 @@ fn softmax_cross_entropy_has_the_textbook_gradient() {
     for net in [&two_steps, &one_step] {
         let (out, report) = optimized(net, FloatMode::Fast);
         let list = ops(&out);
-        let explained = explain::text(&report.explanations, &SourceMap::default(), true);
+        let explained = explain::text(&report.explanations, &SourceMap::default());
         for gone in ["log", "neg"] {
             assert!(!list.contains(&gone), "{gone} in {list:?}\n{explained}");
         }
@@ -195,7 +195,7 @@ fn the_derivative_of_sigmoid_reuses_the_forward_value() {
     let list = ops(&out);
     assert_eq!(list.iter().filter(|n| **n == "sigmoid").count(), 1, "{list:?}");
     assert!(!list.contains(&"exp"), "{list:?}");
-    let text = explain::text(&report.explanations, &SourceMap::default(), true);
+    let text = explain::text(&report.explanations, &SourceMap::default());
     assert!(text.contains("train: sigmoid: f32[8] <- sigmoid: as written"), "{text}");
     assert!(text.contains("vjp.sigmoid.0"), "{text}");
     let json = explain::json(&report.explanations, &SourceMap::default());

@@ -64,6 +64,8 @@ pub enum Command {
     Bench(Bench),
     /// List, check and compare checkpoints
     Ckpt(Ckpt),
+    /// Compare every gradient of a graph with finite differences
+    Gradcheck(Gradcheck),
     /// List the ops, or describe one
     Ops(Ops),
     /// Print a completion script for a shell
@@ -422,6 +424,46 @@ pub enum CkptAction {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Everything is computed in f64. Feeds that are not given are random, dims small.
+
+Examples:
+  tfc gradcheck mlp.graph
+  tfc gradcheck mlp.graph train --dim B=4 --feed y=[0,3,1,2]")]
+pub struct Gradcheck {
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// Only this entry
+    #[arg(value_name = "ENTRY")]
+    pub entry: Option<String>,
+
+    /// Value of a parameter: a file or a literal [default: random]
+    #[arg(long = "feed", value_name = "NAME=VALUE")]
+    pub feeds: Vec<String>,
+
+    /// Value of a run-time dim [default: 3, within its range]
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    pub dims: Vec<String>,
+
+    /// Elements of each tensor to check one by one; all are checked together
+    #[arg(long, default_value_t = 8, value_name = "N")]
+    pub samples: usize,
+
+    /// Largest relative difference that passes
+    #[arg(long, default_value_t = 1e-6, value_name = "E")]
+    pub tolerance: f64,
+
+    /// Seed of the random numbers
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    pub seed: u64,
+
+    /// As one JSON object a line
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args, Debug)]

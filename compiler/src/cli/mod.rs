@@ -11,6 +11,7 @@ mod ckpt;
 mod compile;
 mod explain;
 mod fmt;
+mod gradcheck;
 mod inspect;
 mod new;
 mod ops;
@@ -106,6 +107,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Ckpt(args) => ckpt::run(args),
+        Command::Gradcheck(args) => gradcheck::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
         Command::Completions(args) => {
             let mut out = vec![];

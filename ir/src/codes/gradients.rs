@@ -102,4 +102,10 @@ pub const CODES: &[Code] = &[
         "the gradients of `custom_grad`",
         "The block `backward` yields one gradient for each float operand, of the operand's type.",
     ),
+    late(
+        "E0334",
+        "no gradients to check",
+        "`tfc gradcheck` compares the gradients a graph takes, by `grad` or `minimize`, with finite \
+         differences. This graph, or the entry that was named, takes none.",
+    ),
 ];

@@ -29,7 +29,7 @@ const RULES: &[Rule] = &[
     Rule::exact("add.self", "(add x x)", "(mul x 2)", "doubling is exact, and reads once"),
     Rule::exact("add.splats", "(add (add x #c) #d)", "(add x (add #c #d))", "constants add up at compile time").round(),
     Rule::exact("add.splat_sub", "(add (sub #c x) #d)", "(sub (add #c #d) x)", "constants add up at compile time").round(),
-    Rule::exact("add.factor", "(add (mul a b) (mul a c))", "(mul a (add b c))", "one product fewer").refine(),
+    Rule::exact("add.factor", "(add (mul a b) (mul a c))", "(mul a (add b c))", "one product fewer").when(different_factors).refine(),
     Rule::exact("add.factor_self", "(add a (mul a b))", "(mul a (add b 1))", "the sum happens on one factor, which may be smaller").refine(),
     Rule::exact("add.factor_div", "(add (div a d) (div b d))", "(div (add a b) d)", "one division fewer").when(|m| m.root_ty().dtype.is_float()).group(Group::X).refine(),
     Rule::exact("add.matmul_left", "(add (matmul:m a b) (matmul:m a c))", "(matmul:m a (add b c))", "half the multiplications").refine(),
@@ -41,6 +41,12 @@ const RULES: &[Rule] = &[
     Rule::exact("add.bcast_sub", "(add (sub x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (sub q p)))", "the small operands meet first").group(Group::D).round(),
     Rule::exact("add.assoc", "(add (add x y) z)", "(add x (add y z))", "addition associates, up to rounding").group(Group::X).round(),
 ];
+
+/// Twice the same product is a multiple of it; with a constant for the common
+/// factor there would be no end of multiples.
+fn different_factors(m: &Match<'_>) -> bool {
+    m.var("b") != m.var("c")
+}
 
 fn same_shapes(m: &Match<'_>) -> bool {
     m.ty("x") == m.ty("y")

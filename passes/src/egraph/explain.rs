@@ -179,10 +179,10 @@ pub fn function(old: &Func, new: &Func, traces: &Traces, out: &mut Vec<Explanati
     });
 }
 
-/// One line per node that differs from the source, or all with `all`.
-pub fn text(list: &[Explanation], sources: &SourceMap, all: bool) -> String {
+/// One line per node; of the initialiser, only what differs from the source.
+pub fn text(list: &[Explanation], sources: &SourceMap) -> String {
     let mut out = String::new();
-    for e in list.iter().filter(|e| all || !e.steps.is_empty()) {
+    for e in list.iter().filter(|e| e.func != "init" || !e.steps.is_empty()) {
         let place = place(e.span, sources).map_or(String::new(), |p| format!(" at {p}"));
         let steps = match e.steps.is_empty() {
             true => "as written".to_string(),

@@ -255,7 +255,7 @@ pub fn rewrite(
         let positions = positions(func, region);
         for (device, mut s) in seed(func, region) {
             let limits = Limits {
-                nodes: 20_000.max(8 * s.seed),
+                nodes: 2_000.max(8 * s.seed),
                 rounds: 64.max(3 * s.depth),
                 matches: 20_000.max(s.seed),
             };
