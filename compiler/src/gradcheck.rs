@@ -309,11 +309,7 @@ impl<'a> Point<'a> {
         Ok(results[0].to_f64().iter().zip(&self.ct).map(|(y, c)| y * c).sum())
     }
 
-    fn compare(
-        &self,
-        target: usize,
-        options: &Options,
-    ) -> std::result::Result<Row, interp::Error> {
+    fn compare(&self, target: usize, options: &Options) -> std::result::Result<Row, interp::Error> {
         let base = self.deltas[target].to_f64();
         let gradient = &self.gradients[target];
         let n = base.len();

@@ -6,7 +6,8 @@
 
 use std::path::{Path, PathBuf};
 use tfc_ir::op::Stage;
-use tfc_ir::{Graph, text, verify};
+use tfc_ir::{Graph, interp, text, verify};
+use tfc_passes::egraph::{self, FloatMode};
 use tfc_passes::pipeline::{PASSES, Pass, run_each};
 use tfc_passes::{Options, compile, run_passes};
 
@@ -130,4 +131,43 @@ fn compile_time_is_linear() {
     let (a, b) = (time(&small), time(&large));
     // Generous: other tests run beside this one.
     assert!(b / a < 25.0, "400 ops: {a:.4} s, 4000 ops: {b:.4} s");
+}
+
+/// A step counter, a flag, a table: whatever a variable is initialised with, it
+/// is read when the program runs.
+#[test]
+fn variables_are_never_constants() {
+    let source = "graph g\n\
+        var step: i32[] = 0\n\
+        var rate: f32[] = 0.5\n\
+        var on: bool[] = true\n\
+        entry tick() -> (decay: f32[], now: i32[], kept: f32[2]) {\n\
+          step += 1\n\
+          scaled = rate ** cast(step, to: f32)\n\
+          kept = select(on, f32[2](1, 2), f32[2](3, 4))\n\
+          rate *= 0.9\n\
+          return scaled, step, kept\n\
+        }\n\
+        entry off() { assign(on, false) }\n";
+    let (graph, diags, _) = text::load_str("g.graph", source);
+    let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
+    for mode in [FloatMode::Strict, FloatMode::Rounding, FloatMode::Fast] {
+        let egraph = egraph::Options { mode, ..egraph::Options::default() };
+        let options = Options { egraph, ..Options::default() };
+        let passes: Vec<&Pass> = PASSES.iter().collect();
+        let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {}).expect("passes");
+        let mut reads = 0;
+        out.entries[0].walk(&mut |_, n| reads += (n.op == tfc_ir::Op::Read) as usize);
+        assert_eq!(reads, 3, "{}", text::print(&out));
+        let mut state = interp::State::new(&out).expect("initialised");
+        let mut tick = || interp::run(&out, "tick", &[], &mut state).expect("runs");
+        let (first, second) = (tick(), tick());
+        assert_eq!((first[0].to_f64(), first[1].to_i64()), (vec![0.5], vec![1]));
+        assert_eq!(second[1].to_i64(), [2]);
+        assert!((second[0].to_f64()[0] - 0.45f64.powi(2)).abs() < 1e-6);
+        assert_eq!(second[2].to_f64(), [1.0, 2.0]);
+        interp::run(&out, "off", &[], &mut state).expect("runs");
+        let third = interp::run(&out, "tick", &[], &mut state).expect("runs");
+        assert_eq!(third[2].to_f64(), [3.0, 4.0]);
+    }
 }

@@ -427,11 +427,13 @@ pub enum CkptAction {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Everything is computed in f64. Feeds that are not given are random, dims small.
+#[command(
+    after_help = "Everything is computed in f64. Feeds that are not given are random, dims small.
 
 Examples:
   tfc gradcheck mlp.graph
-  tfc gradcheck mlp.graph train --dim B=4 --feed y=[0,3,1,2]")]
+  tfc gradcheck mlp.graph train --dim B=4 --feed y=[0,3,1,2]"
+)]
 pub struct Gradcheck {
     /// The graph file; `-` reads standard input
     #[arg(value_name = "GRAPH")]

@@ -22,7 +22,9 @@ pub fn run(args: &args::Gradcheck) -> Result<Done> {
     let report = gradcheck::check(&loaded.graph, &loaded.sources, &options)?;
     if report.rows.is_empty() && report.inside.is_empty() {
         let diag = Diag::error("E0334", format!("`{}` takes no gradients", loaded.graph.name))
-            .help("`grad(y, wrt: x)` and `minimize` take gradients; there is nothing else to check");
+            .help(
+                "`grad(y, wrt: x)` and `minimize` take gradients; there is nothing else to check",
+            );
         return Err(diag.into());
     }
     let text = if args.json { report.json() } else { report.table() };

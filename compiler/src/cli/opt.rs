@@ -26,9 +26,7 @@ pub fn run(args: &args::Opt) -> Result<Done> {
         timings.pass(ran);
         if let (Some(format), Details::Egraph(report)) = (args.explain, &ran.details) {
             out.push_str(&match format {
-                args::ExplainFormat::Text => {
-                    explain::text(&report.explanations, &loaded.sources)
-                }
+                args::ExplainFormat::Text => explain::text(&report.explanations, &loaded.sources),
                 args::ExplainFormat::Json => explain::json(&report.explanations, &loaded.sources),
             });
         }
