@@ -194,3 +194,27 @@ fn only_what_changes_is_kept() {
     // The product, or what follows from it: not w, not x, not both.
     assert_eq!(pushes(&after, "f"), ["f32[8]"]);
 }
+
+/// A loop over `x` costs its rounds what they use of `x`: nothing in a round
+/// touches all of it, forward or back.
+#[test]
+fn rounds_do_not_cost_the_length_of_the_loop() {
+    use tfc_abi::plan::Step;
+    let graph = load("loop_gradients.graph");
+    let program = tfc_passes::compile(&graph, &Options::default()).unwrap();
+    let entry = program.plan.entries.iter().find(|e| e.name == "recur_grad").unwrap();
+    let fixed = |e: u32| entry.exprs[e as usize].as_const().is_some();
+    let mut loops = 0;
+    for step in &entry.steps {
+        let Step::While { body, .. } = step else { continue };
+        loops += 1;
+        for step in body {
+            match step {
+                Step::Copy { dst, .. } => assert!(fixed(entry.buffers[*dst as usize].len)),
+                Step::Launch(l) => assert!(fixed(l.extent)),
+                _ => {}
+            }
+        }
+    }
+    assert_eq!(loops, 2, "there and back");
+}

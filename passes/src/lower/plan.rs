@@ -546,6 +546,8 @@ impl<'a> Planner<'a> {
             let src = self.value(base);
             steps.push(self.copy(src, dst, &ty, region));
             self.note_read(base, self.time);
+            // Where the base is not needed again the rows are added in place.
+            self.storages.allow_in_place(self.time, dst, src);
         }
         let step = self.scatter(Routine::ScatterAddRows, dst, &ty, ids, updates);
         steps.push(step);
