@@ -199,10 +199,15 @@ fn only_what_changes_is_kept() {
 /// touches all of it, forward or back.
 #[test]
 fn rounds_do_not_cost_the_length_of_the_loop() {
-    use tfc_abi::plan::Step;
     let graph = load("loop_gradients.graph");
     let program = tfc_passes::compile(&graph, &Options::default()).unwrap();
-    let entry = program.plan.entries.iter().find(|e| e.name == "recur_grad").unwrap();
+    for name in ["recur_grad", "written", "written_grad"] {
+        check_rounds(program.plan.entries.iter().find(|e| e.name == name).unwrap());
+    }
+}
+
+fn check_rounds(entry: &tfc_abi::plan::Entry) {
+    use tfc_abi::plan::Step;
     let fixed = |e: u32| entry.exprs[e as usize].as_const().is_some();
     let mut loops = 0;
     for step in &entry.steps {
@@ -210,11 +215,13 @@ fn rounds_do_not_cost_the_length_of_the_loop() {
         loops += 1;
         for step in body {
             match step {
-                Step::Copy { dst, .. } => assert!(fixed(entry.buffers[*dst as usize].len)),
-                Step::Launch(l) => assert!(fixed(l.extent)),
+                Step::Copy { dst, .. } => {
+                    assert!(fixed(entry.buffers[*dst as usize].len), "{}: {step:?}", entry.name);
+                }
+                Step::Launch(l) => assert!(fixed(l.extent), "{}: {step:?}", entry.name),
                 _ => {}
             }
         }
     }
-    assert_eq!(loops, 2, "there and back");
+    assert!(loops > 0);
 }

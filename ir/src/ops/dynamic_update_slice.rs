@@ -3,8 +3,8 @@
 use super::dynamic_slice::{self, fits, start, start_values, starts};
 use super::{pull, sizes};
 use crate::eval::{Array, Data};
-use crate::kernel::ScalarOp;
-use crate::lower::Lower;
+use crate::kernel::{Ix, ScalarOp};
+use crate::lower::{Lower, Pull};
 use crate::op::*;
 use crate::vjp::{Emit, V};
 use crate::{Attrs, Op, OpDef};
@@ -94,6 +94,20 @@ pub const DEF: OpDef = OpDef {
         Ok(vec![Array { dtype: x.dtype, data }])
     }),
 };
+
+/// Where in the result an element of the update goes.
+pub fn place(k: &mut dyn Pull, at: &[Ix]) -> Vec<Ix> {
+    let (x, update) = (k.operand_type(0).shape, k.operand_type(1).shape);
+    (0..at.len())
+        .map(|i| match x[i] == update[i] {
+            true => at[i].clone(),
+            false => {
+                let start = start(k, 2 + i, &x[i], &update[i]);
+                k.dynamic(start).plus(&at[i])
+            }
+        })
+        .collect()
+}
 
 pub fn emit(e: &dyn Emit, x: V, update: V, starts: &[V]) -> V {
     let operands = [&[x, update], starts].concat();

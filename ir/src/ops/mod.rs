@@ -14,6 +14,8 @@ pub(crate) mod window;
 use crate::OpDef;
 // What updates of variables mean, for the interpreter.
 pub(crate) use scatter_add::scatter;
+// Where updates in place go, for lowering.
+pub use dynamic_update_slice::place as update_place;
 
 /// Makes the modules, the fieldless [`Op`] enum and the table from one list.
 macro_rules! ops {

@@ -316,7 +316,7 @@ impl Reverse<'_, '_> {
                 let ty = self.r.new.ty(params[1 + n]).clone();
                 self.zeros(node.span, &ty)?
             } else {
-                self.sum(node.span, list)?
+                sparse::total(self, node.span, list)?
             });
         }
         // What is used from outside: carried along and added to.

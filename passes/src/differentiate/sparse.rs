@@ -91,6 +91,40 @@ pub(super) fn accumulate(
     Ok(out)
 }
 
+/// The sum of contributions to a carried value: rows are added to the others,
+/// which are carried along anyway.
+pub(super) fn total(
+    s: &mut Reverse<'_, '_>,
+    span: Span,
+    list: Vec<ValueId>,
+) -> Result<ValueId, Stop> {
+    let (mut whole, mut rows) = (vec![], vec![]);
+    for part in list {
+        match update(s, span, part)? {
+            Some(u) if !matches!(u.form, Form::Turned(_)) => rows.push((part, u)),
+            _ => whole.push(part),
+        }
+    }
+    // Something to add rows to.
+    if whole.is_empty()
+        && let Some((part, _)) = rows.pop()
+    {
+        whole.push(part);
+    }
+    let mut total = s.sum(span, whole)?;
+    for (_, u) in rows {
+        let shape = s.r.new.ty(total).shape.to_vec();
+        let sum = s.emit(span, &mut |emit| {
+            let e: &dyn Emit = emit;
+            let base = e.reshape(emit.opaque(total), &u.ty.shape);
+            let operands = [base, emit.opaque(u.ids), emit.opaque(u.rows)];
+            Some(e.reshape(e.emit(Op::ScatterAdd, &operands, Attrs::none()), &shape))
+        })?;
+        total = sum.unwrap_or(total);
+    }
+    Ok(total)
+}
+
 impl Sum {
     /// The sum after the loop, as a gradient of its value.
     pub fn restore(

@@ -19,6 +19,7 @@ use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
+use tfc_ir::graph::Def;
 use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
 
 /// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
@@ -48,6 +49,8 @@ pub(crate) enum Kind {
     Scan(NodeId),
     /// A contraction, and what is computed on its result while in cache.
     Contract(NodeId),
+    /// A box stored over a value that a loop carries.
+    Update(NodeId),
     /// An effect or a node with regions: a step of its own.
     Step(NodeId),
 }
@@ -135,6 +138,20 @@ pub(crate) fn fuse(func: &Func, order: &[NodeId], escapes: &BTreeSet<ValueId>) -
     Fusion { groups }
 }
 
+/// Whether a node replaces part of what a loop carries: the rest is best left
+/// where it is, and need not be touched.
+pub(crate) fn stored_over(func: &Func, node: &Node) -> bool {
+    if node.op != Op::DynamicUpdateSlice {
+        return false;
+    }
+    let (x, update) = (func.ty(node.operands[0]), func.ty(node.operands[1]));
+    let carried = match func.values[node.operands[0]].def {
+        Def::Param(region, _) => region != func.body,
+        Def::Node(id, _) => stored_over(func, &func.nodes[id]),
+    };
+    carried && x.shape != update.shape
+}
+
 /// Operands of a node and everything its regions use from outside.
 pub(crate) fn deep_operands(func: &Func, node: &Node) -> Vec<ValueId> {
     let mut out = node.operands.clone();
@@ -179,6 +196,10 @@ impl Fuser<'_> {
         let value = node.results[0];
         let uses = self.uses(value, escapes);
         if uses.is_empty() {
+            return;
+        }
+        if stored_over(func, node) {
+            self.own_group(id, Kind::Update(id));
             return;
         }
         match &def.lower {

@@ -113,6 +113,44 @@ pub(crate) fn kernel(
     lowered
 }
 
+/// Stores the update of a `dynamic_update_slice` where it goes in the result;
+/// the rest of the result is there already.
+pub(crate) fn update(func: &Func, node: &Node) -> Lowered {
+    let members = BTreeSet::new();
+    let mut g = GroupLower::new(func, &members);
+    let (result, update) = (node.results[0], node.operands[1]);
+    let out = g.output(result);
+    let mut at = vec![];
+    let mut open: Vec<OpenLoop> = vec![];
+    let mut extent = Dim::constant(1);
+    for size in &func.ty(update).shape {
+        if size.is_one() {
+            at.push(Ix::constant(0));
+            continue;
+        }
+        let ranged = open.is_empty();
+        let l = g.kb.open(size, ranged);
+        at.push(Ix::var(l.var));
+        if ranged {
+            extent = size.clone();
+        }
+        open.push(l);
+    }
+    let innermost = g.kb.scope;
+    let reg = g.value(update, &At::multi(at.clone()));
+    let place = tfc_ir::ops::update_place(&mut Puller { group: &mut g, node, moved: vec![] }, &at);
+    g.kb.scope = innermost;
+    g.kb.store(out, &linear(&place, &func.ty(result).shape), reg);
+    for l in open.into_iter().rev() {
+        g.kb.close(l, vec![]);
+    }
+    let mut lowered = g.finish("update_slice".to_string(), extent);
+    if let Some(e) = ranged_extent(&lowered.kernel) {
+        lowered.extent = e;
+    }
+    lowered
+}
+
 /// Elementwise work on a contraction's result, block by block: two ranged
 /// loops, over the rows of all batches and over columns.
 pub(crate) fn epilogue(

@@ -318,6 +318,7 @@ impl<'a> Planner<'a> {
                 steps.push(step);
             }
             Kind::Contract(id) => self.contract(g, *id, region, steps),
+            Kind::Update(id) => self.update(*id, region, steps),
             Kind::Step(id) => self.effect(*id, region, steps)?,
         }
         Ok(())
@@ -550,6 +551,21 @@ impl<'a> Planner<'a> {
             self.storages.allow_in_place(self.time, dst, src);
         }
         let step = self.scatter(Routine::ScatterAddRows, dst, &ty, ids, updates);
+        steps.push(step);
+    }
+
+    /// The base is brought into the result's place, then the box is stored.
+    fn update(&mut self, id: NodeId, region: RegionId, steps: &mut Vec<Step>) {
+        let node = &self.func.nodes[id];
+        let (base, result) = (node.operands[0], node.results[0]);
+        let ty = self.func.ty(result).clone();
+        let (src, dst) = (self.value(base), self.value(result));
+        self.storages.list[dst.0 as usize].region = region.index() as u32;
+        steps.push(self.copy(src, dst, &ty, region));
+        self.note_read(base, self.time);
+        self.storages.allow_in_place(self.time, dst, src);
+        let lowered = group::update(self.func, node);
+        let step = self.launch(lowered, region);
         steps.push(step);
     }
 

@@ -3,7 +3,8 @@
 //! Nodes keep the order of the graph, with two moves: assignments wait as long
 //! as nothing needs them, so that the kernel that computes a new value can
 //! store it straight into the variable; and what uses a variable's old value
-//! goes before the node that computes its new one.
+//! goes before the node that computes its new one. So does what uses a carried
+//! value before the node that stores over part of it.
 //!
 //! Invariants
 //! - Operands come before users; effects on one variable, prints and asserts
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tfc_ir::op::Effect;
 use tfc_ir::{Func, Node, NodeId, RegionId, VarId};
 
-use super::fuse::deep_operands;
+use super::fuse::{deep_operands, stored_over};
 
 /// What a node does to the world, its regions included.
 #[derive(Default)]
@@ -147,8 +148,23 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
             }
         }
     }
+    // They wait too: what uses the value may be computed where it is used itself.
+    let mut changes = BTreeSet::new();
+    for (i, &id) in nodes.iter().enumerate() {
+        let Some(base) = overwritten(func, region, &func.nodes[id]) else { continue };
+        changes.insert(i as u32);
+        for (j, &other) in nodes.iter().enumerate() {
+            if i != j
+                && deep_operands(func, &func.nodes[other]).contains(&base)
+                && !leads(&edges, i as u32, j as u32)
+            {
+                edges[j].push(i as u32);
+                waits[i] += 1;
+            }
+        }
+    }
     let key = |i: u32| {
-        let late = is_plain_assign(&func.nodes[nodes[i as usize]]);
+        let late = is_plain_assign(&func.nodes[nodes[i as usize]]) || changes.contains(&i);
         std::cmp::Reverse((late, i))
     };
     let mut ready: BinaryHeap<_> =
@@ -166,4 +182,32 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
     // An old value needed after its successor exists makes a cycle of the
     // wishes above; the graph's own order is always possible.
     if out.len() == nodes.len() { out } else { nodes.clone() }
+}
+
+/// The carried value that a node changes a part of.
+fn overwritten(func: &Func, region: RegionId, node: &Node) -> Option<tfc_ir::ValueId> {
+    let scatters = matches!(
+        node.op.def().lower,
+        tfc_ir::lower::Lower::Contract(tfc_ir::lower::Contraction::ScatterAdd)
+    );
+    let mut base = *node.operands.first().filter(|_| scatters || stored_over(func, node))?;
+    while let Some(def) = func.def(base).map(|d| &func.nodes[d])
+        && matches!(def.op.def().lower, tfc_ir::lower::Lower::Reshape)
+    {
+        base = def.operands[0];
+    }
+    (region != func.body && func.regions[region].params.contains(&base)).then_some(base)
+}
+
+/// Whether `to` must come after `from`.
+fn leads(edges: &[Vec<u32>], from: u32, to: u32) -> bool {
+    let mut seen = BTreeSet::from([from]);
+    let mut stack = vec![from];
+    while let Some(at) = stack.pop() {
+        if at == to {
+            return true;
+        }
+        stack.extend(edges[at as usize].iter().copied().filter(|n| seen.insert(*n)));
+    }
+    false
 }
