@@ -17,9 +17,9 @@ use super::cost::{ElementCost, element_cost};
 use super::group::{match_axes, splat_scalar};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
+use tfc_ir::graph::Def;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
-use tfc_ir::graph::Def;
 use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
 
 /// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
