@@ -6,7 +6,7 @@
 use ndarray::{Array2, ArrayD};
 use std::path::Path;
 
-fn main() -> Result<(), tfc::Error> {
+pub fn main() -> Result<(), tfc::Error> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mlp.graph");
     let graph = tfc::load(&path)?;
     let module = tfc::compile(&graph)?;

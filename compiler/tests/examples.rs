@@ -4,10 +4,17 @@ use tfc::{DType::F32, DType::I64, GraphBuilder, Init, Result};
 
 #[path = "../../examples/train_mlp.rs"]
 mod train_mlp;
+#[path = "../../examples/use_graph.rs"]
+mod use_graph;
 
 #[test]
 fn the_spirals_are_learnt() -> Result<()> {
     train_mlp::main()
+}
+
+#[test]
+fn a_graph_file_is_used_from_several_threads() -> Result<()> {
+    use_graph::main()
 }
 
 /// Entries that share a layer share its variables, in whatever order they use them.

@@ -63,7 +63,8 @@ fn line_matches(expected: &str, got: &str) -> bool {
 
 #[test]
 fn commands_of_the_readme_do_what_it_says() {
-    let Ok(readme) = std::fs::read_to_string(root().join("README.md")) else { return };
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(steps(&readme).len() >= 5, "the README shows the tool at work");
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
         if entry.path().is_file() {
@@ -91,7 +92,7 @@ fn commands_of_the_readme_do_what_it_says() {
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        let got: Vec<&str> = text.lines().collect();
+        let got: Vec<&str> = text.trim_end().lines().collect();
         let mut expected = step.expected;
         while expected.last().is_some_and(|l| l.is_empty()) {
             expected.pop();
@@ -104,6 +105,31 @@ fn commands_of_the_readme_do_what_it_says() {
             expected.join("\n")
         );
     }
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let mut pages = vec![root().join("README.md"), root().join("ARCHITECTURE.md")];
+    for entry in std::fs::read_dir(root().join("docs")).unwrap().flatten() {
+        pages.push(entry.path());
+    }
+    let mut links = 0;
+    for page in pages.iter().filter(|p| p.extension().is_some_and(|e| e == "md")) {
+        let text = std::fs::read_to_string(page).unwrap();
+        // Code is not text: `x[i](y)` is no link.
+        let prose = text.lines().filter(|l| !l.starts_with("    ")).collect::<Vec<_>>().join("\n");
+        let plain: String = prose.split('`').step_by(2).collect();
+        for part in plain.split("](").skip(1) {
+            let target = part.split([')', '#']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") {
+                continue;
+            }
+            let path = page.parent().unwrap().join(target);
+            assert!(path.exists(), "{}: there is no `{target}`", page.display());
+            links += 1;
+        }
+    }
+    assert!(links >= 8, "{links}");
 }
 
 #[test]

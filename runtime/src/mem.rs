@@ -7,11 +7,16 @@ use tfc_abi::BUFFER_ALIGN;
 
 /// Bytes aligned for any kernel, zero when fresh.
 ///
-/// Invariant: `ptr` is valid for `len` bytes, or dangling but aligned when
-/// `len` is zero.
+/// The block behind them is a little larger and of the allocator's own
+/// alignment: only then does it come as fresh pages of the system, which are
+/// zero already and cost nothing until they are used.
+///
+/// Invariant: `ptr` is `skip` bytes into a block of `len + BUFFER_ALIGN` bytes
+/// and aligned, or dangling but aligned when `len` is zero.
 pub struct Bytes {
     ptr: NonNull<u8>,
     len: usize,
+    skip: usize,
 }
 
 // SAFETY: `Bytes` owns its memory, as `Vec<u8>` does.
@@ -22,7 +27,7 @@ unsafe impl Sync for Bytes {}
 impl Bytes {
     pub const fn empty() -> Bytes {
         // An aligned dangling pointer.
-        Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0 }
+        Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0, skip: 0 }
     }
 
     /// `len` zero bytes, or an error that says how much was asked for.
@@ -30,10 +35,14 @@ impl Bytes {
         if len == 0 {
             return Ok(Bytes::empty());
         }
-        let layout = Layout::from_size_align(len, BUFFER_ALIGN).map_err(|_| too_large(len))?;
+        let layout = layout(len).ok_or_else(|| too_large(len))?;
         // SAFETY: the layout is not empty.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        Ok(Bytes { ptr: NonNull::new(ptr).ok_or_else(|| too_large(len))?, len })
+        let block = unsafe { alloc_zeroed(layout) };
+        let block = NonNull::new(block).ok_or_else(|| too_large(len))?;
+        let skip = block.addr().get().next_multiple_of(BUFFER_ALIGN) - block.addr().get();
+        // SAFETY: less than an alignment is skipped, by which the block is larger.
+        let ptr = unsafe { block.add(skip) };
+        Ok(Bytes { ptr, len, skip })
     }
 
     pub fn from_slice(bytes: &[u8]) -> Result<Bytes> {
@@ -55,6 +64,11 @@ impl Bytes {
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
+}
+
+/// Of the block behind `len` bytes.
+fn layout(len: usize) -> Option<Layout> {
+    Layout::from_size_align(len.checked_add(BUFFER_ALIGN)?, align_of::<u128>()).ok()
 }
 
 const ALIGN: std::num::NonZeroUsize = std::num::NonZeroUsize::new(BUFFER_ALIGN).unwrap();
@@ -102,14 +116,9 @@ impl Default for Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         if self.len != 0 {
-            // SAFETY: allocated in `zeroed` with this very layout, whose
-            // validity was checked there.
-            unsafe {
-                dealloc(
-                    self.ptr.as_ptr(),
-                    Layout::from_size_align_unchecked(self.len, BUFFER_ALIGN),
-                );
-            }
+            let Some(layout) = layout(self.len) else { return };
+            // SAFETY: the block of `zeroed`, with the layout it has from there.
+            unsafe { dealloc(self.ptr.sub(self.skip).as_ptr(), layout) };
         }
     }
 }

@@ -239,6 +239,11 @@ impl Model {
         Run::new(self, entry, ctx, state).steps(&entry.steps)
     }
 
+    /// Variables an entry reads and does not write.
+    pub fn reads(&self, entry: usize) -> &[u32] {
+        self.entries.get(entry).map_or(&[], |e| &e.reads)
+    }
+
     /// Index of the variable of this name.
     pub fn var(&self, name: &str) -> Option<usize> {
         self.plan.vars.iter().position(|v| v.name == name)

@@ -14,6 +14,9 @@ pub struct Directive {
     pub ranges: BTreeMap<String, Range>,
     /// Relative tolerance.
     pub tol: Option<f64>,
+    /// Relative tolerance for variables, where it is another: an optimizer may
+    /// divide by a gradient that is next to nothing.
+    pub vars_tol: Option<f64>,
     /// Options of no standard meaning.
     pub flags: BTreeMap<String, String>,
 }
@@ -50,6 +53,8 @@ impl Directive {
         let bad = |what: &str| format!("{what} in `{name} = {value}`");
         if name == "tol" {
             self.tol = Some(value.parse().map_err(|_| bad("bad number"))?);
+        } else if name == "vars_tol" {
+            self.vars_tol = Some(value.parse().map_err(|_| bad("bad number"))?);
         } else if let Some(range) = value.strip_prefix("float ").or(value.strip_prefix("int ")) {
             let (lo, hi) = range.split_once("..").ok_or_else(|| bad("no `..`"))?;
             let number = |s: &str| s.trim().parse::<f64>().map_err(|_| bad("bad bound"));

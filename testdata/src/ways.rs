@@ -128,8 +128,11 @@ impl Subject {
                 return Err(format!("{} {kind}s, not {}", got.len(), want.len()));
             }
             for ((name, w), (_, g)) in want.iter().zip(got) {
-                let tol =
-                    self.directive.tol.unwrap_or_else(|| compare::default_tolerance(w.dtype()));
+                let given = match kind {
+                    "variable" => self.directive.vars_tol.or(self.directive.tol),
+                    _ => self.directive.tol,
+                };
+                let tol = given.unwrap_or_else(|| compare::default_tolerance(w.dtype()));
                 if let Some(difference) = compare::difference(w, g, tol) {
                     return Err(format!("{kind} `{name}`: {difference}"));
                 }

@@ -22,7 +22,7 @@ mod restore;
 mod save;
 
 pub use manifest::{Manifest, verify};
-pub use restore::{Matched, Newest, Rename, load_exact, load_matching, newest};
+pub use restore::{Matched, Newest, Rename, load_exact, load_for, load_matching, newest};
 pub use save::{Save, save};
 
 use crate::error::{Error, Result};

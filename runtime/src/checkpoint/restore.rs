@@ -117,7 +117,22 @@ impl Matched {
 /// Overwrites every variable with the file's. Nothing is changed unless
 /// everything fits. Returns what else the file holds.
 pub fn load_exact(model: &Model, path: &Path) -> Result<Vec<String>> {
-    let (mut archive, matched, places) = open(model, path, &[])?;
+    load_some(model, path, |_| true)
+}
+
+/// As [`load_exact`], for calls of one entry that changes nothing: the variables
+/// it does not read are neither read from the file nor missed there.
+pub fn load_for(model: &Model, path: &Path, entry: usize) -> Result<Vec<String>> {
+    let reads = model.reads(entry);
+    load_some(model, path, |var| reads.contains(&(var as u32)))
+}
+
+fn load_some(model: &Model, path: &Path, needed: impl Fn(usize) -> bool) -> Result<Vec<String>> {
+    let (mut archive, mut matched, mut places) = open(model, path, &[])?;
+    let of_name = |name: &String| model.var(name).is_some_and(&needed);
+    places.retain(|(var, _)| needed(*var));
+    matched.missing.retain(of_name);
+    matched.different.retain(|(name, ..)| of_name(name));
     if let Some((name, want, found)) = matched.different.first() {
         let what =
             format!("variable `{name}` is {want}, but `{}` has {found} for it", path.display());

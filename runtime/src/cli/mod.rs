@@ -256,7 +256,11 @@ impl Session<'_> {
         let skip_init = state.is_some();
         let model = program.load(Options { pool, skip_init, keep: None })?;
         if let Some(path) = state {
-            let unused = checkpoint::load_exact(&model, path)?;
+            // What an entry changes is written back with everything else.
+            let unused = match self.entry().writes.is_empty() {
+                true => checkpoint::load_for(&model, path, self.entry)?,
+                false => checkpoint::load_exact(&model, path)?,
+            };
             if !unused.is_empty() && !self.args.quiet {
                 let _ = writeln!(
                     console.err,
