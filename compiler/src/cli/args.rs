@@ -373,6 +373,10 @@ pub struct Bench {
     #[arg(long, value_name = "N")]
     pub calls: Option<usize>,
 
+    /// Number of calls before the timed ones
+    #[arg(long, default_value_t = 3, value_name = "N")]
+    pub warmup: usize,
+
     /// Time spent on each entry
     #[arg(long, default_value_t = 1.0, value_name = "S")]
     pub seconds: f64,

@@ -123,7 +123,7 @@ fn measure(
     mut call: impl FnMut() -> tfc_runtime::Result<()>,
 ) -> Result<Vec<Duration>> {
     // The first calls fault pages in and wake the pool.
-    for _ in 0..3 {
+    for _ in 0..args.warmup {
         call()?;
     }
     let limit = Duration::try_from_secs_f64(args.seconds.max(0.0)).unwrap_or(Duration::MAX);
