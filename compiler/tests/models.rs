@@ -249,3 +249,20 @@ fn digits_are_told_apart() {
     let accuracy: f64 = text.trim().rsplit(' ').next().unwrap_or_default().parse().expect(&text);
     assert!(accuracy >= 0.97, "{text}");
 }
+
+/// The table of docs/models.md has every model, with the numbers of its comment.
+#[test]
+fn the_page_about_models_is_up_to_date() {
+    let page = std::fs::read_to_string(models().join("../../docs/models.md")).expect("a page");
+    for model in MODELS {
+        let text = std::fs::read_to_string(path(model.file)).expect("a graph");
+        let doc: Vec<&str> = text.lines().map_while(|l| l.strip_prefix("///")).collect();
+        let doc = doc.join("");
+        let parameters = doc.split(" parameters. ").next().and_then(|b| b.rsplit(' ').next());
+        let adds = doc.split(" costs ").last().and_then(|c| c.split(' ').next());
+        let (parameters, adds) = (parameters.unwrap_or_default(), adds.unwrap_or_default());
+        let row =
+            format!("| {} | {parameters} | `{}` | {adds} |", model.file, told(&path(model.file)));
+        assert!(page.contains(&row), "no `{row}`: run examples/models/table");
+    }
+}
