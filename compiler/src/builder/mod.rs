@@ -273,12 +273,45 @@ impl GraphBuilder {
         optimizer: &str,
         settings: &[(&str, Arg)],
     ) -> Update {
+        self.minimize_through(loss, over, &[], optimizer, settings)
+    }
+
+    /// [`GraphBuilder::minimize`] with functions the gradients go through on their
+    /// way to the optimizer, such as `optim.clip_global_norm`, each with its settings.
+    ///
+    /// ```
+    /// use tfc::{DType::F32, GraphBuilder};
+    /// let g = GraphBuilder::new("clipped");
+    /// let w = g.var("w", F32, 2, 3.0);
+    /// let loss = (&w * &w).sum();
+    /// let clip = ("optim.clip_global_norm", &[("limit", 1.0.into())][..]);
+    /// let step = g.minimize_through(&loss, &[&w], &[clip], "optim.sgd", &[("lr", 1.0.into())]);
+    /// g.entry("train", &[], &[]).with(&[&step]);
+    /// let module = g.compile()?;
+    /// module.call("train", ())?;
+    /// assert!((module.var::<f32>("w")?[[0]] - (3.0 - 0.5f32.sqrt())).abs() < 1e-6);
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[track_caller]
+    pub fn minimize_through(
+        &self,
+        loss: &Node,
+        over: &[&Node],
+        through: &[(&str, &[(&str, Arg)])],
+        optimizer: &str,
+        settings: &[(&str, Arg)],
+    ) -> Update {
         let site = Location::caller();
         let mut text = vec![Piece::Text("minimize ".into()), Piece::Item(loss.item)];
         if !over.is_empty() {
             text.push(Piece::Text(" over [".into()));
             self.list(&mut text, over);
             text.push(Piece::Text("]".into()));
+        }
+        for (function, settings) in through {
+            text.push(Piece::Text(format!(" through {function}(")));
+            self.named_args(&mut text, settings);
+            text.push(Piece::Text(")".into()));
         }
         text.push(Piece::Text(format!(" with {optimizer}(")));
         self.named_args(&mut text, settings);

@@ -276,7 +276,7 @@ impl Resolver<'_> {
         }
     }
 
-    fn unknown_callee(&mut self, call: &Call) -> Val {
+    pub(super) fn unknown_callee(&mut self, call: &Call) -> Val {
         let (name, span) = (&*call.callee.text, call.callee.span);
         // Arguments may hold further errors.
         for arg in &call.args {

@@ -36,9 +36,7 @@ impl Resolver<'_> {
             );
         };
         let Some((module, index)) = self.function(&call.callee.text) else {
-            // The usual words about unknown functions.
-            self.expr(with, None);
-            return Val::Poison;
+            return self.unknown_callee(&call);
         };
         let func = self.modules[module].funcs[index].clone();
         if func.params.len() < 2 || !func.params[0].var {
@@ -104,8 +102,7 @@ impl Resolver<'_> {
             return None;
         };
         let Some((module, index)) = self.function(&call.callee.text) else {
-            // The usual words about unknown functions.
-            self.expr(expr, None);
+            self.unknown_callee(&call);
             return None;
         };
         let count = grads.len();
