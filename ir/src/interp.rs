@@ -58,6 +58,8 @@ impl std::error::Error for Error {}
 pub struct State {
     vars: SecondaryMap<VarId, Option<Array>>,
     queues: queues::Queues,
+    /// What `save` wrote, by path: the interpreter touches no disk.
+    files: BTreeMap<String, BTreeMap<String, Array>>,
 }
 
 impl State {
@@ -76,7 +78,7 @@ impl State {
             let shape = ty.static_shape().unwrap_or_default();
             vars[id] = Some(Array::from_tensor(&Tensor::splat(ty.dtype, shape, 0.0)));
         }
-        Ok(State { vars, queues: queues::Queues::new(graph) })
+        Ok(State { vars, queues: queues::Queues::new(graph), files: BTreeMap::new() })
     }
 
     pub fn get(&self, var: VarId) -> Option<Tensor> {
@@ -388,6 +390,28 @@ impl Machine<'_> {
                 let var = self.var(node)?;
                 *var = scatter(var, &ids, &updates, add)
                     .map_err(|why| Error::new("E0510", format!("`{name}`: {why}")))?;
+                Ok(vec![])
+            }
+            Op::Save => {
+                let names = node.attrs.str("names").split(',').map(str::to_string);
+                let tensors = names.zip(operands).collect();
+                self.state.files.insert(node.attrs.str("path").to_string(), tensors);
+                Ok(vec![])
+            }
+            Op::Restore => {
+                let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
+                let file = self.state.files.get(path);
+                let file =
+                    file.ok_or_else(|| Error::new("E0804", format!("there is no file `{path}`")))?;
+                let value = file.get(key).cloned().ok_or_else(|| {
+                    Error::new("E0603", format!("`{path}` lacks variable `{key}`"))
+                })?;
+                let var = self.var(node)?;
+                if var.dtype != value.dtype || var.shape() != value.shape() {
+                    let message = format!("`{path}` has another type for `{key}`");
+                    return Err(Error::new("E0604", message));
+                }
+                *var = value;
                 Ok(vec![])
             }
             Op::Print => {

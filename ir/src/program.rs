@@ -183,6 +183,12 @@ impl Printer<'_> {
                     };
                     writeln!(out, "call {name}({}) [{}]", self.bufs(&c.bufs), self.exprs(&c.ints))?;
                 }
+                Step::Save { path, names, bufs } => {
+                    writeln!(out, "save {path:?} {} [{}]", names.join(","), self.bufs(bufs))?;
+                }
+                Step::Restore { path, key, buf } => {
+                    writeln!(out, "restore {} from {path:?} {key:?}", self.buf(*buf))?;
+                }
                 Step::Print { label, buf } => {
                     writeln!(out, "print {label:?} {}", self.buf(*buf))?;
                 }

@@ -16,6 +16,7 @@ pub mod mincut;
 pub mod pipeline;
 pub mod probe;
 mod restrict;
+pub mod sparse;
 mod util;
 
 pub use lower::lower;

@@ -10,6 +10,7 @@ use crate::differentiate::differentiate;
 use crate::expand::expand;
 use crate::fold::fold;
 use crate::mincut::mincut;
+use crate::sparse::sparse;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
@@ -73,6 +74,11 @@ pub const PASSES: &[Pass] = &[
         name: "egraph",
         description: "rewrite for cost, forward and backward together",
         run: egraph,
+    },
+    Pass {
+        name: "sparse",
+        description: "update the rows that change instead of the table",
+        run: sparse,
     },
     Pass { name: "expand", description: "write composite ops out in simpler ones", run: expand },
     Pass {

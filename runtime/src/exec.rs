@@ -21,7 +21,7 @@ use crate::queue::{Place, Queue, Turn};
 use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
-use crate::{calls, conv, geometry, show};
+use crate::{calls, checkpoint, conv, geometry, show};
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
 
@@ -358,9 +358,28 @@ impl<'a> Run<'a> {
                 // SAFETY: `geometry` checked the sizes of all operands.
                 unsafe { calls::call(c.func, dtype(0), ids, bytes, bufs, ints) }
             }
+            Step::Save { path, names, bufs } => {
+                let shapes: Vec<Vec<usize>> = bufs.iter().map(|b| self.shape(*b)).collect();
+                let tensors: Vec<(&str, FeedView<'_>)> = (names.iter().zip(bufs).zip(&shapes))
+                    .map(|((name, b), shape)| {
+                        let dtype = self.entry.buffers[*b as usize].dtype;
+                        (name.as_str(), FeedView { dtype, shape, data: self.bytes(*b) })
+                    })
+                    .collect();
+                checkpoint::save_tensors(self.model, path, &tensors)
+            }
+            Step::Restore { path, key, buf } => {
+                let (dtype, shape) = (self.entry.buffers[*buf as usize].dtype, self.shape(*buf));
+                let value = checkpoint::read_tensor(self.model, path, key, dtype, &shape)?;
+                let bytes = value.bytes();
+                // SAFETY: `ptrs` has the buffer's elements, and the value has
+                // its type; nothing else uses the buffer while a step runs.
+                unsafe { self.ptr(*buf).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+                Ok(())
+            }
             Step::Print { label, buf } => {
                 let b = &self.entry.buffers[*buf as usize];
-                let shape: Vec<usize> = b.shape.iter().map(|e| self.size(*e)).collect();
+                let shape = self.shape(*buf);
                 eprintln!("{label}: {}", show::tensor(b.dtype, &shape, self.bytes(*buf)));
                 Ok(())
             }
@@ -453,6 +472,10 @@ impl<'a> Run<'a> {
         let result = wait();
         self.held = Some(self.model.state.hold(&self.state.reads, &self.state.writes));
         result
+    }
+
+    fn shape(&self, buf: u32) -> Vec<usize> {
+        self.entry.buffers[buf as usize].shape.iter().map(|e| self.size(*e)).collect()
     }
 
     fn truth(&self, cond: u32) -> Result<bool> {

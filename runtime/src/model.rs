@@ -8,6 +8,7 @@ use crate::pool::Pool;
 use crate::queue::Queues;
 use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tfc_abi::plan::{Entry, Home, Plan};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc, cpu};
@@ -24,6 +25,8 @@ pub struct Model {
     queues: Queues,
     pub(crate) pool: Arc<Pool>,
     entries: Vec<EntryState>,
+    /// Where relative paths of `save` and `restore` begin.
+    directory: Mutex<PathBuf>,
     /// What the kernels live in (JIT memory); dropped last.
     _keep: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -119,6 +122,7 @@ impl Model {
             queues,
             pool: options.pool.unwrap_or_else(Pool::global),
             entries,
+            directory: Mutex::default(),
             _keep: options.keep,
         };
         if !options.skip_init {
@@ -135,6 +139,16 @@ impl Model {
             Some(i) => self.run(i as usize, &[], &mut []),
             None => Ok(()),
         }
+    }
+
+    /// Says where files that the graph saves and restores lie; the working
+    /// directory unless told.
+    pub fn set_directory(&self, dir: &Path) {
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = dir.to_path_buf();
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub fn plan(&self) -> &Plan {

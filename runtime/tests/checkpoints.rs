@@ -173,6 +173,7 @@ fn other_graphs_and_other_data_are_refused() {
     assert_eq!(code, 1);
     assert!(err.starts_with("error[E0582]"), "{err}");
     assert!(err.contains("is of another graph"), "{err}");
+    assert!(err.contains("help: `--restore "), "{err}");
     assert!(err.contains("saved by graph `small` (010101010101), this is `small` (0202"), "{err}");
     let cases = [
         ("--checkpoint-dir DIR --batch 1", 1, "error[E0583]"),
@@ -188,6 +189,10 @@ fn other_graphs_and_other_data_are_refused() {
         assert_eq!(code, want, "{line}: {err}");
         assert!(err.contains(start), "{line}: {err}");
     }
+    // A state file is written, a checkpoint is not.
+    let line = format!("--state {}", d.path.join("c").join(data(2)).display());
+    let (code, err) = d.train(&Small(1), &line);
+    assert!(code == 2 && err.starts_with("error[E0587]"), "{err}");
     let more = Dir::new(5);
     std::fs::rename(d.path.join("c"), more.path.join("c")).unwrap();
     let (_, err) = more.train(&Small(1), "--checkpoint-dir DIR --batch 1 --resume --shuffle 1");

@@ -58,6 +58,7 @@ impl Subject {
         let program =
             tfc::driver::lower(&graph, &options, &mut timings).map_err(|e| e.to_string())?;
         let module = Module::from_program(&program).map_err(|e| e.to_string())?;
+        module.model().set_directory(dir);
         let exe = dir.join(name);
         let emitter = Emitter {
             program: &program,
@@ -179,7 +180,7 @@ impl Subject {
     pub fn aot(&self, entry: &str, feeds: &[(String, Tensor)]) -> Result<Outcome, String> {
         let file = |name: &str| self.dir.join(format!("{}-{entry}-{name}", self.name));
         let mut command = Command::new(&self.exe);
-        command.arg(entry);
+        command.arg(entry).current_dir(&self.dir);
         for (name, tensor) in feeds {
             let path = file(&format!("in-{name}.npy"));
             write_npy(&path, tensor)?;

@@ -571,6 +571,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
             Step::Conv(_) => "convolutions",
             Step::Copy { .. } => "copies",
             Step::Call(_) => "runtime calls",
+            Step::Save { .. } | Step::Restore { .. } => "files",
             Step::Print { .. } => "prints",
             Step::Assert { .. } => "assertions",
             Step::Push { .. } | Step::Pop { .. } => "stack operations",

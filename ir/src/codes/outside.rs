@@ -300,6 +300,12 @@ pub const CODES: &[Code] = &[
         "A resumed run goes on in the middle of its data, so the number of examples and their order \
          are those of the run that was saved.",
     ),
+    late(
+        "E0587",
+        "a state file that is a checkpoint",
+        "`--state` is read and written. The data of a checkpoint must stay what its manifest says: \
+         `--restore` only reads it.",
+    ),
     command(
         "E0601",
         "a damaged .safetensors file",

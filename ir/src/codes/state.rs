@@ -235,6 +235,27 @@ pub const CODES: &[Code] = &[
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
     ),
     graph(
+        "E0460",
+        "something saved without a name",
+        "`save` writes tensors under names: a variable's, or the one a value has in the text.",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  save(w + x, path: \"sum\")\n}\n",
+        "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  sum = w + x\n  save(sum, path: \"sum\")\n}\n",
+    ),
+    graph(
+        "E0461",
+        "an empty path",
+        "`save` and `restore` need the name of a file.",
+        "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"\")\n}\n",
+        "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"w\")\n}\n",
+    ),
+    graph(
+        "E0462",
+        "names that do not fit what is saved",
+        "Each tensor of a file has a name of its own.",
+        "var w: f32[3] = zeros\nentry f() {\n  save(w, w, path: \"w\")\n}\n",
+        "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"w\")\n}\n",
+    ),
+    graph(
         "E0470",
         "the lists of a `for` differ in length",
         "`for a in x, b in y` takes an item of each list in every round, so the lists have one length.",

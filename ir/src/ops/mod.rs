@@ -50,6 +50,8 @@ ops! {
     assign_sub: AssignSub,
     scatter_assign: ScatterAssign,
     scatter_assign_add: ScatterAssignAdd,
+    save: Save,
+    restore: Restore,
     print: Print,
     assert: Assert,
     enqueue: Enqueue,

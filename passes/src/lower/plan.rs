@@ -619,6 +619,23 @@ impl<'a> Planner<'a> {
                 self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
+            ("restore", Some(v)) => {
+                let dst = self.variable(v);
+                let ty = self.graph.vars[v].ty.clone();
+                let time = self.tick();
+                self.storages.touch(dst, time, true);
+                let buf = self.buffer(dst, &ty);
+                self.writes.entry(v).or_default().push(time);
+                let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
+                let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
+                steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
+            }
+            ("save", _) => {
+                let time = self.tick();
+                let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
+                let names = node.attrs.str("names").split(',').map(str::to_string).collect();
+                steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
+            }
             ("print", _) => {
                 let time = self.tick();
                 let buf = self.read(node.operands[0], time);

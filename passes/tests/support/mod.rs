@@ -230,6 +230,7 @@ impl Call<'_> {
                     }
                 }
             },
+            Step::Save { .. } | Step::Restore { .. } => panic!("no files here"),
             Step::Print { .. } => {}
             Step::Assert { cond, message, .. } => {
                 let n = self.v(self.entry.buffers[*cond as usize].len);

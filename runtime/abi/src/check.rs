@@ -275,6 +275,13 @@ impl EntryCheck<'_> {
                 self.same_dtype("a copy", src.dtype, &[self.writable(*dst)?])
             }
             Step::Call(c) => self.call(c),
+            Step::Save { names, bufs, .. } => {
+                if names.len() != bufs.len() {
+                    return Err("a file has more tensors than names".into());
+                }
+                bufs.iter().try_for_each(|b| self.buf(*b).map(drop))
+            }
+            Step::Restore { buf, .. } => self.writable(*buf).map(drop),
             Step::Print { buf, .. } => self.buf(*buf).map(drop),
             Step::Assert { cond, .. } => self.condition(*cond),
             Step::Push { src, .. } => self.buf(*src).map(drop),

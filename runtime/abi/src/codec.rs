@@ -461,6 +461,18 @@ impl Wire for Step {
                 message.put(out);
                 place.put(out);
             }
+            Step::Save { path, names, bufs } => {
+                out.push(20);
+                path.put(out);
+                names.put(out);
+                bufs.put(out);
+            }
+            Step::Restore { path, key, buf } => {
+                out.push(21);
+                path.put(out);
+                key.put(out);
+                buf.put(out);
+            }
             Step::If { cond, then, otherwise } => {
                 out.push(7);
                 cond.put(out);
@@ -500,6 +512,8 @@ impl Wire for Step {
             4 => Step::Call(Wire::get(r)?),
             5 => Step::Print { label: Wire::get(r)?, buf: Wire::get(r)? },
             6 => Step::Assert { cond: Wire::get(r)?, message: Wire::get(r)?, place: Wire::get(r)? },
+            20 => Step::Save { path: Wire::get(r)?, names: Wire::get(r)?, bufs: Wire::get(r)? },
+            21 => Step::Restore { path: Wire::get(r)?, key: Wire::get(r)?, buf: Wire::get(r)? },
             7 => r.nested(|r| {
                 Ok(Step::If { cond: Wire::get(r)?, then: Wire::get(r)?, otherwise: Wire::get(r)? })
             })?,

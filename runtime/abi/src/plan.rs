@@ -343,6 +343,18 @@ pub enum Step {
         /// The stack's name, for messages.
         name: String,
     },
+    /// Writes tensors to a file, each under its name.
+    Save {
+        path: String,
+        names: Vec<String>,
+        bufs: Vec<BufId>,
+    },
+    /// Replaces a variable by what a file has under `key`.
+    Restore {
+        path: String,
+        key: String,
+        buf: BufId,
+    },
     If {
         cond: BufId,
         then: Vec<Step>,

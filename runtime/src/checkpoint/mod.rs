@@ -17,10 +17,12 @@
 //! - An older checkpoint is removed only after a newer one is complete, its
 //!   manifest first.
 
+mod files;
 mod manifest;
 mod restore;
 mod save;
 
+pub(crate) use files::{read_tensor, save_tensors};
 pub use manifest::{Manifest, verify};
 pub use restore::{Matched, Newest, Rename, load_exact, load_for, load_matching, newest};
 pub use save::{Save, save};
@@ -83,6 +85,11 @@ pub fn list(dir: &Path) -> Result<Listing> {
     data.sort();
     out.unfinished = data;
     Ok(out)
+}
+
+/// Whether a file is the data of a checkpoint.
+pub fn is_data(path: &Path) -> bool {
+    step_of(path, DATA).is_some() && path.with_extension(MANIFEST).exists()
 }
 
 /// The manifest a user means: of a manifest, of its data file, or the newest of

@@ -51,7 +51,8 @@ pub fn newest(dir: &Path, plan: &Plan) -> Result<Newest> {
             e = e.note(note.clone());
         }
     }
-    Err(e.help("to start again, choose another directory"))
+    let other_graph = out.skipped.iter().find_map(Error::help_text);
+    Err(e.help(other_graph.unwrap_or("to start again, choose another directory")))
 }
 
 fn same_graph(m: &Manifest, path: &Path, plan: &Plan) -> Result<()> {

@@ -132,6 +132,9 @@ fn command(
         false => Checkpoints::open(&session, console)?,
     };
     let model = session.load(program, checkpoints.as_ref(), console)?;
+    if let Some(dir) = &args.checkpoint_dir {
+        model.set_directory(Path::new(dir));
+    }
     if bench {
         bench::run(&model, &session, &feeds, console)?;
         return Ok(End::Done);
@@ -296,6 +299,11 @@ impl Session<'_> {
     /// mistyped name must not end in results of an untrained model.
     fn state_file(&self) -> Result<Option<&Path>> {
         let Some(path) = self.args.state.as_deref().map(Path::new) else { return Ok(None) };
+        if checkpoint::is_data(path) && !self.entry().writes.is_empty() {
+            let text = format!("`--state` would overwrite checkpoint `{}`", path.display());
+            return Err(Error::usage("E0587", text)
+                .help(format!("begin with its variables: `--restore {}`", path.display())));
+        }
         if path.exists() {
             return Ok(Some(path));
         }

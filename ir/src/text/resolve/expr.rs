@@ -230,14 +230,16 @@ impl Resolver<'_> {
             return self.call_function(module, index, call, span, want);
         }
         if let Some(op) = self.ops.get(name).copied() {
-            // `grad` has a form of its own.
-            if name != "grad" {
+            // Some have a form of their own.
+            if !matches!(name, "grad" | "save" | "restore") {
                 return self.call_op(op, call, span);
             }
         }
         match name {
             "grad" => self.grad(call, span),
             "len" => self.len_call(call, span),
+            "save" => self.save(call, span),
+            "restore" => self.restore(call, span),
             "file" => self.file(call, span, want),
             "zeros" | "ones" => self.filled(call, span, if name == "ones" { 1 } else { 0 }, want),
             "zeros_like" | "ones_like" => {

@@ -19,6 +19,7 @@ mod attrs;
 mod call;
 mod control;
 mod expr;
+mod files;
 mod lists;
 mod literal;
 mod minimize;

@@ -5,9 +5,9 @@
 //! safe, too few is not.
 
 use super::Resolver;
-use crate::VarId;
 use crate::op::Effect;
 use crate::text::ast::{Block, Call, Each, Expr, ExprKind, IndexItem, Stmt, StmtKind};
+use crate::{Op, VarId};
 use std::collections::BTreeSet;
 
 /// What calling a function may write.
@@ -200,10 +200,12 @@ impl Resolver<'_> {
             }
         } else if let Some(op) = self.ops.get(&*call.callee.text)
             && op.def().effect == Effect::Write
-            && let Some(arg) = call.args.iter().find(|a| a.name.is_none())
-            && let ExprKind::Name(name) = &arg.value.kind
         {
-            self.wrote_name(name, names, out);
+            // `restore` takes several variables, the others one.
+            let count = if *op == Op::Restore { usize::MAX } else { 1 };
+            for arg in call.args.iter().filter(|a| a.name.is_none()).take(count) {
+                self.wrote_expr(&arg.value, names, out);
+            }
         }
     }
 }

@@ -1,0 +1,60 @@
+//! `save` and `restore` of a graph: tensors in files the graph names.
+
+use crate::error::{Error, Result};
+use crate::io::safetensors::{self, Archive};
+use crate::io::{Fault, Format, atomically, cannot_read, cannot_write};
+use crate::model::Model;
+use crate::tensor::{FeedView, TensorBuf, type_text};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use tfc_abi::DType;
+
+/// Writes tensors to the file a graph calls `path`, all or none.
+pub fn save_tensors(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)]) -> Result<()> {
+    let path = place(model, path);
+    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+        std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, &e))?;
+    }
+    let metadata = safetensors::metadata_of(model.plan());
+    let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
+    atomically(&path, |out| safetensors::write(out, tensors, &metadata))
+}
+
+/// What the file a graph calls `path` has for a variable of this type.
+pub fn read_tensor(
+    model: &Model,
+    path: &str,
+    key: &str,
+    dtype: DType,
+    shape: &[usize],
+) -> Result<TensorBuf> {
+    let path = place(model, path);
+    let about = |f: Fault| f.about(&path, Format::Safetensors);
+    let file = File::open(&path).map_err(|e| cannot_read(&path, &e))?;
+    let mut archive = Archive::open(file).map_err(about)?;
+    let Some(at) = archive.tensors.iter().position(|t| t.name == key) else {
+        let text = format!("`{}` lacks variable `{key}`", path.display());
+        return Err(Error::data("E0603", text));
+    };
+    let t = &archive.tensors[at];
+    if t.dtype != Some(dtype) || t.shape != shape {
+        let want = type_text(dtype, shape);
+        let found = match t.dtype {
+            Some(d) => type_text(d, &t.shape),
+            None => format!("{}{:?}", t.dtype_text, t.shape),
+        };
+        let text = format!("`{key}` is {want}, but `{}` has {found} for it", path.display());
+        return Err(Error::data("E0604", text));
+    }
+    archive.read(at).map_err(about)
+}
+
+fn place(model: &Model, path: &str) -> PathBuf {
+    let mut path = model.directory().join(path);
+    if path.extension().is_none_or(|e| e != "safetensors") {
+        let mut name = path.file_name().unwrap_or_default().to_os_string();
+        name.push(".safetensors");
+        path = path.parent().unwrap_or(Path::new("")).join(name);
+    }
+    path
+}
