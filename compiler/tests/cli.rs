@@ -247,3 +247,34 @@ fn opt_prints_the_graph_after_each_pass() {
     let last = ok(&s.tfc(&["opt", "small.graph", "--last"]));
     assert!(ok(&s.tfc_with(&["check", "-"], &last)).contains("twice"));
 }
+
+#[test]
+fn checkpoints_are_listed_checked_and_compared() {
+    let s = Sandbox::new();
+    for _ in 0..2 {
+        let line = ["run", "small.graph", "count", "--checkpoint-dir", "c", "--resume", "-q"];
+        ok(&s.tfc(&line));
+    }
+    let list = ok(&s.tfc(&["ckpt", "ls", "c"]));
+    let lines: Vec<&str> = list.lines().collect();
+    assert_eq!(lines.len(), 3, "{list}");
+    assert!(lines[0].contains("step") && lines[2].trim_start().starts_with("2 "), "{list}");
+    assert!(lines[1].contains("small ("), "{list}");
+    let json = ok(&s.tfc(&["ckpt", "ls", "c/step-000000000002.safetensors", "--json"]));
+    assert!(json.starts_with("{\"step\":2,"), "{json}");
+    assert_eq!(ok(&s.tfc(&["ckpt", "verify", "c"])).matches(": good").count(), 2);
+    assert!(ok(&s.tfc(&["ckpt", "diff", "c", "c/step-000000000002.json"])).contains("n: equal"));
+    let first = "c/step-000000000001.safetensors";
+    let o = s.tfc(&["ckpt", "diff", first, "c"]);
+    assert_eq!(o.status.code(), Some(1));
+    assert_eq!(out(&o), "n: 1 of 1 elements differ, by at most 1e0\n0 of 1 tensors are equal\n");
+    let bytes = std::fs::read(s.path(first)).unwrap();
+    std::fs::write(s.path(first), &bytes[..bytes.len() - 1]).unwrap();
+    let o = s.tfc(&["ckpt", "verify", "c"]);
+    assert_eq!(o.status.code(), Some(1));
+    let text = out(&o);
+    assert!(text.contains("torn: `c/step-000000000001.safetensors`: it is cut short"), "{text}");
+    assert!(text.contains("step-000000000002: good"), "{text}");
+    let o = s.tfc(&["ckpt", "ls", "nowhere"]);
+    assert_eq!(o.status.code(), Some(3));
+}

@@ -3,7 +3,7 @@
 use super::{DATA, MANIFEST, Manifest, list, path_of};
 use crate::error::Result;
 use crate::hash::{Hasher, hex};
-use crate::io::{atomically, cannot_write, safetensors};
+use crate::io::{atomically, cannot_write, safetensors, sync_dir};
 use crate::model::Model;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -22,7 +22,10 @@ pub struct Save {
 /// Writes a checkpoint; returns its manifest's path. Variables are as some whole
 /// number of calls left them: nothing writes them meanwhile.
 pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
-    std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, &e))?;
+    if !dir.is_dir() {
+        let made = std::fs::create_dir_all(dir).and_then(|()| sync_dir(dir));
+        made.map_err(|e| cannot_write(dir, &e))?;
+    }
     let plan = model.plan();
     let data = path_of(dir, what.step, DATA);
     let path = path_of(dir, what.step, MANIFEST);

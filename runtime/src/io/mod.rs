@@ -289,7 +289,7 @@ pub fn atomically(
 }
 
 /// Makes a rename last: the directory is what has changed.
-fn sync_dir(path: &Path) -> std::io::Result<()> {
+pub(crate) fn sync_dir(path: &Path) -> std::io::Result<()> {
     if !cfg!(unix) {
         return Ok(());
     }
