@@ -1,14 +1,15 @@
 //! Each pass alone on small graphs, as text; the plan and the kernels of a few.
 //!
-//! The first line of a case says what it shows: `//! pass; NAME`, `//! plan` or
-//! `//! kernels`. What it must look like stands beside it with the ending
+//! The first line of a case says what it shows: `//! pass; NAME`, `//! plan`,
+//! `//! kernels`, or `//! explain; MODE` for what the e-graph leaves and by which
+//! rules. What it must look like stands beside it with the ending
 //! `.txt`; `UPDATE=1 cargo test` writes those files anew.
 
 use std::path::{Path, PathBuf};
 use tfc_ir::op::Stage;
 use tfc_ir::{Graph, interp, text, verify};
 use tfc_passes::egraph::{self, FloatMode};
-use tfc_passes::pipeline::{PASSES, Pass, run_each};
+use tfc_passes::pipeline::{Details, PASSES, Pass, run_each};
 use tfc_passes::{Options, compile, run_passes};
 
 fn load(path: &Path) -> Graph {
@@ -33,7 +34,7 @@ fn cases(dirs: &[&str]) -> Vec<PathBuf> {
     out
 }
 
-const DIRS: &[&str] = &["canonicalize", "fold", "cse", "dce", "diff", "fuse", "plan"];
+const DIRS: &[&str] = &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "plan"];
 
 #[test]
 fn stages_look_as_they_should() {
@@ -50,6 +51,7 @@ fn stages_look_as_they_should() {
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 text::print(&out)
             }
+            Some(("explain", mode)) => explained(&path, &source, mode.trim()),
             _ => {
                 let program = compile(&graph, &Options::default())
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
@@ -67,6 +69,29 @@ fn stages_look_as_they_should() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The graph after the e-graph, and where its nodes came from.
+fn explained(path: &Path, source: &str, mode: &str) -> String {
+    let name = path.file_name().map_or(String::new(), |n| n.to_string_lossy().into_owned());
+    let (graph, _, sources) = text::load_str(&name, source);
+    let mode = match mode {
+        "fast" => FloatMode::Fast,
+        "strict" => FloatMode::Strict,
+        _ => FloatMode::Rounding,
+    };
+    let egraph = egraph::Options { mode, explain: true, ..egraph::Options::default() };
+    let options = Options { egraph, ..Options::default() };
+    let until = PASSES.iter().position(|p| p.name == "egraph").expect("the pass");
+    let passes: Vec<&Pass> = PASSES[..=until].iter().collect();
+    let mut shown = String::new();
+    let out = run_each(graph.expect("a graph"), &passes, &options, &mut |ran, _| {
+        if let Details::Egraph(report) = &ran.details {
+            shown = egraph::explain::text(&report.explanations, &sources);
+        }
+    });
+    let out = run_passes(&out.expect("passes"), &["dce"]).expect("passes");
+    format!("{}\n{shown}", text::print(&out))
 }
 
 /// Passes say truly whether they changed anything, and leave graphs well-formed.
