@@ -50,6 +50,7 @@ pub mod link;
 pub mod load;
 pub mod module;
 mod names;
+pub mod queue;
 pub mod value;
 
 pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, Size, Update};
@@ -58,6 +59,7 @@ pub use error::{Error, Exit, Result};
 pub use load::{load, load_with, parse};
 pub use module::{Entry, Module, Restored, compile};
 pub(crate) use names::{names, nearest};
+pub use queue::{Queue, Runners};
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
 pub use tfc_runtime::checkpoint;
 pub use value::{Element, Feed, Outputs, Value};

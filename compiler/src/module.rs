@@ -74,6 +74,11 @@ impl Module {
         Module::with_pool(program, None)
     }
 
+    /// As [`Module::from_program`], with this many threads of its own.
+    pub fn with_threads(program: &Program, threads: usize) -> Result<Module> {
+        Module::with_pool(program, Some(threads))
+    }
+
     pub(crate) fn with_pool(program: &Program, threads: Option<usize>) -> Result<Module> {
         let options = tfc_runtime::Options {
             pool: threads.map(|n| Arc::new(tfc_runtime::Pool::new(n))),
@@ -230,6 +235,7 @@ impl Module {
         let newest = checkpoint::newest(dir.as_ref(), self.model.plan())?;
         let Some((manifest, path)) = newest.found else { return Ok(None) };
         checkpoint::load_exact(&self.model, &manifest.data(&path))?;
+        checkpoint::go_to_positions(&self.model, &manifest)?;
         let skipped = newest.skipped.iter().map(|e| e.to_warning(false)).collect();
         Ok(Some(Restored { step: manifest.step, positions: manifest.positions, path, skipped }))
     }

@@ -19,11 +19,13 @@
 
 mod files;
 mod manifest;
+mod positions;
 mod restore;
 mod save;
 
 pub(crate) use files::{read_tensor, save_tensors};
 pub use manifest::{Manifest, verify};
+pub use positions::go_to_positions;
 pub use restore::{Matched, Newest, Rename, load_exact, load_for, load_matching, newest};
 pub use save::{Save, save};
 

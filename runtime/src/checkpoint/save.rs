@@ -1,6 +1,6 @@
 //! Writing a checkpoint, and removing old ones.
 
-use super::{DATA, MANIFEST, Manifest, list, path_of};
+use super::{DATA, MANIFEST, Manifest, list, path_of, positions};
 use crate::error::Result;
 use crate::hash::{Hasher, hex};
 use crate::io::{atomically, cannot_write, safetensors, sync_dir};
@@ -42,13 +42,15 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
             safetensors::write(&mut out, vars, &metadata)
         })
     })?;
+    let mut positions = what.positions.clone();
+    positions::add_positions(model, &mut positions);
     let manifest = Manifest {
         step: what.step,
         graph: plan.name.clone(),
         graph_hash: hex(&plan.graph_hash),
         version: env!("CARGO_PKG_VERSION").into(),
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
-        positions: what.positions.clone(),
+        positions,
         file: data.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         bytes,
         hash: hex(&hasher.finish()),

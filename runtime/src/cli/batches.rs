@@ -14,6 +14,7 @@ use crate::model::Model;
 use crate::tensor::{FeedView, TensorBuf, byte_len};
 use std::time::Instant;
 use tfc_abi::DType;
+use tfc_abi::plan::Port;
 
 /// Examples per call when only `--epochs` or `--steps` is given.
 const DEFAULT_BATCH: usize = 64;
@@ -242,7 +243,7 @@ fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<u32> {
 }
 
 /// Results over an epoch.
-struct Sums {
+pub(super) struct Sums {
     results: Vec<Sum>,
     examples: usize,
 }
@@ -258,14 +259,25 @@ enum Sum {
 impl Sums {
     fn new(session: &Session<'_>, dim: u32) -> Sums {
         let e = session.entry();
-        let results = e
+        Sums::joining(session, |p| {
+            p.shape.first().and_then(|id| bare_dim(&e.exprs[*id as usize])) == Some(dim)
+        })
+    }
+
+    /// Joins results along their first axis where `wanted` says so by name.
+    pub(super) fn of(session: &Session<'_>, wanted: impl Fn(&str) -> bool) -> Sums {
+        Sums::joining(session, |p| !p.shape.is_empty() && wanted(&p.name))
+    }
+
+    fn joining(session: &Session<'_>, rows: impl Fn(&Port) -> bool) -> Sums {
+        let results = session
+            .entry()
             .results
             .iter()
             .map(|p| {
-                let rows = p.shape.first().and_then(|id| bare_dim(&e.exprs[*id as usize]));
                 if p.shape.is_empty() && p.dtype.is_float() {
                     Sum::Mean(p.dtype, 0.0)
-                } else if rows == Some(dim) {
+                } else if rows(p) {
                     Sum::Rows(None, vec![])
                 } else {
                     Sum::Last(None)
@@ -275,7 +287,12 @@ impl Sums {
         Sums { results, examples: 0 }
     }
 
-    fn add(&mut self, out: &[TensorBuf], examples: usize) -> Result<()> {
+    /// Examples, or steps, so far.
+    pub(super) fn examples(&self) -> usize {
+        self.examples
+    }
+
+    pub(super) fn add(&mut self, out: &[TensorBuf], examples: usize) -> Result<()> {
         self.examples += examples;
         for (sum, t) in self.results.iter_mut().zip(out) {
             match sum {
@@ -296,7 +313,7 @@ impl Sums {
     }
 
     /// Names and averages so far.
-    fn scalars(&self, session: &Session<'_>) -> Vec<(String, f64)> {
+    pub(super) fn scalars(&self, session: &Session<'_>) -> Vec<(String, f64)> {
         let ports = &session.entry().results;
         let n = self.examples.max(1) as f64;
         ports
@@ -309,7 +326,7 @@ impl Sums {
             .collect()
     }
 
-    fn finish(self) -> Result<Vec<TensorBuf>> {
+    pub(super) fn finish(self) -> Result<Vec<TensorBuf>> {
         let n = self.examples.max(1) as f64;
         let odd = || Error::bug("a batch's results do not fit together");
         self.results

@@ -116,6 +116,7 @@ impl<'a> Checkpoints<'a> {
     pub(super) fn restore(&self, model: &Model) -> Result<()> {
         if let Some((manifest, path)) = &self.resumed {
             checkpoint::load_exact(model, &manifest.data(path))?;
+            checkpoint::go_to_positions(model, manifest)?;
         }
         Ok(())
     }
@@ -170,6 +171,22 @@ impl<'a> Checkpoints<'a> {
             self.save(model)?;
         }
         Ok(self.interrupted)
+    }
+
+    /// As [`Checkpoints::after_step`], for a run without epochs: where it is in
+    /// its data, the model knows.
+    pub(super) fn after_stream_step(&mut self, model: &Model) -> Result<bool> {
+        self.step += 1;
+        self.interrupted = signals::raised();
+        if self.every.is_some_and(|n| self.step.is_multiple_of(n)) || self.interrupted {
+            self.save(model)?;
+        }
+        Ok(self.interrupted)
+    }
+
+    /// The run was asked to stop while it waited for data.
+    pub(super) fn interrupt(&mut self) {
+        self.interrupted = true;
     }
 
     /// Saves where the run is, unless that is saved.

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ENTRY --feed ..` | one call; results printed or written |
 //! | `ENTRY --feed .. --batch N [--epochs N]` | a call per batch; scalars averaged, rows joined |
+//! | `ENTRY` that takes from queues or readers | runners started; a call until the input ends, or `--steps N` |
 //! | `bench ENTRY --feed ..` | calls again and again, and prints how long they took |
 //! | `--signature`, `--help`, `--version` | about the program |
 //!
@@ -21,12 +22,14 @@ mod progress;
 pub mod signals;
 mod signature;
 pub mod statefile;
+mod stream;
 
 use crate::checkpoint;
 use crate::error::{Error, Result, closest, list};
 use crate::io;
 use crate::model::{Model, Options};
 use crate::pool::Pool;
+use crate::queue::runners;
 use crate::show;
 use crate::tensor::{FeedView, TensorBuf};
 use args::Args;
@@ -131,7 +134,7 @@ fn command(
         true => None,
         false => Checkpoints::open(&session, console)?,
     };
-    let model = session.load(program, checkpoints.as_ref(), console)?;
+    let model = Arc::new(session.load(program, checkpoints.as_ref(), console)?);
     if let Some(dir) = &args.checkpoint_dir {
         model.set_directory(Path::new(dir));
     }
@@ -155,11 +158,15 @@ fn find_entry(plan: &Plan, name: &str) -> Result<usize> {
         return Ok(i);
     }
     let names: Vec<&str> = user_entries(plan).map(|(_, e)| e.name.as_str()).collect();
-    let e = Error::usage("E0911", format!("there is no entry `{name}`")).note(format!(
+    let mut e = Error::usage("E0911", format!("there is no entry `{name}`")).note(format!(
         "`{}` has {}",
         plan.name,
         list(names.iter().copied())
     ));
+    if plan.entries.iter().any(|e| e.runner && e.name == name) {
+        e = e.note(format!("`{name}` is a runner: it runs by itself when an entry needs it"));
+        return Err(e);
+    }
     Err(match closest(name, names.into_iter().chain(["bench"])) {
         Some(near) => e.help(format!("did you mean `{near}`?")),
         None => e,
@@ -251,13 +258,13 @@ impl Session<'_> {
     ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model = program.load(Options { pool, skip_init: true, keep: None })?;
+            let model = self.prepared(program, Options { pool, skip_init: true, keep: None })?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = program.load(Options { pool, skip_init, keep: None })?;
+        let model = self.prepared(program, Options { pool, skip_init, keep: None })?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {
@@ -276,6 +283,17 @@ impl Session<'_> {
         }
         if let Some(path) = &self.args.restore {
             self.restore(&model, Path::new(path), console)?;
+        }
+        Ok(model)
+    }
+
+    /// The program with the files of `--data`. Nobody but us uses its queues.
+    fn prepared(&self, program: &dyn Program, options: Options) -> Result<Model> {
+        let model = program.load(options)?;
+        model.queues().use_alone();
+        for (reader, paths) in &self.args.data {
+            let paths = paths.split(',').map(str::to_owned).collect();
+            model.queues().set_paths(reader, paths)?;
         }
         Ok(model)
     }
@@ -317,14 +335,17 @@ impl Session<'_> {
 
     fn run(
         &self,
-        model: &Model,
+        model: &Arc<Model>,
         feeds: &[TensorBuf],
         mut checkpoints: Option<&mut Checkpoints<'_>>,
         console: &mut Console<'_>,
     ) -> Result<End> {
         let a = self.args;
         let in_batches = a.batch.is_some() || a.epochs.is_some() || a.steps.is_some();
-        let results = if in_batches || a.shuffle.is_some() {
+        let streams = runners::streams(model, self.entry);
+        let results = if streams {
+            stream::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
+        } else if in_batches || a.shuffle.is_some() {
             batches::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
         } else {
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
@@ -348,7 +369,7 @@ impl Session<'_> {
             statefile::save(model, Path::new(path))?;
         }
         self.write_results(&results)?;
-        if a.outs.is_empty() && !a.quiet && !in_batches {
+        if a.outs.is_empty() && !a.quiet && !in_batches && !streams {
             self.print_results(&results, console);
         }
         Ok(End::Done)

@@ -21,6 +21,12 @@ impl Progress {
         Progress { epoch, epochs, total, done: 0, drawn: None, on }
     }
 
+    /// A run that counts steps rather than epochs, of which there may be a known
+    /// number.
+    pub fn steps(total: Option<usize>, on: bool) -> Progress {
+        Progress { epoch: 0, epochs: total, total: 0, done: 0, drawn: None, on }
+    }
+
     pub fn step(
         &mut self,
         console: &mut Console<'_>,
@@ -41,6 +47,14 @@ impl Progress {
     fn line(&self, scalars: &[(String, f64)], rate: f64) -> String {
         let filled = WIDTH * self.done / self.total.max(1);
         let of = self.epochs.map_or(String::new(), |n| format!("/{n}"));
+        if self.epoch == 0 {
+            let mut line = format!("step {}{of}", self.done);
+            for (name, value) in scalars {
+                let _ = write!(line, "  {name} {value:.4}");
+            }
+            let _ = write!(line, "  {rate:.0} steps/s");
+            return line;
+        }
         let mut line = format!(
             "epoch {}{of} [{}{}] {}/{}",
             self.epoch,

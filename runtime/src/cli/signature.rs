@@ -3,8 +3,9 @@
 use super::args::OPTIONS;
 use super::user_entries;
 use crate::io::json::quote;
+use crate::queue::uses_queue;
 use std::fmt::Write as _;
-use tfc_abi::plan::{Entry, Plan, Port, VarInfo};
+use tfc_abi::plan::{Entry, Plan, Port, QueueAction, QueueKind, ReaderInfo, VarInfo};
 
 /// `--help`.
 pub fn help(plan: &Plan, program: &str) -> String {
@@ -56,6 +57,16 @@ pub fn text(plan: &Plan, program: &str) -> String {
         }
         ports(&mut s, "feed", &e.params);
         ports(&mut s, "result", &e.results);
+        let taken: Vec<&str> = plan
+            .queues
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| uses_queue(e, *i as u32, QueueAction::takes))
+            .map(|(_, q)| q.name.as_str())
+            .collect();
+        if !taken.is_empty() {
+            let _ = writeln!(s, "  takes    {}", taken.join(", "));
+        }
         let writes: Vec<&str> = e
             .writes
             .iter()
@@ -67,6 +78,21 @@ pub fn text(plan: &Plan, program: &str) -> String {
             let _ = writeln!(s, "  changes  {}", writes.join(", "));
         }
         let _ = writeln!(s, "  $ {}", line(e, program));
+    }
+    let readers: Vec<(&str, &ReaderInfo)> = plan
+        .queues
+        .iter()
+        .filter_map(|q| match &q.kind {
+            QueueKind::Reader(r) => Some((q.name.as_str(), r)),
+            _ => None,
+        })
+        .collect();
+    if !readers.is_empty() {
+        s.push_str("\nreaders (--data NAME=PATH reads other files)\n");
+        let width = readers.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        for (name, r) in readers {
+            let _ = writeln!(s, "  {name:width$}  {} {}", r.format.name(), r.paths.join(", "));
+        }
     }
     let vars: Vec<&VarInfo> = plan.vars.iter().filter(|v| v.user).collect();
     if !vars.is_empty() {

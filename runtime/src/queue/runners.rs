@@ -103,6 +103,15 @@ impl Runners {
         }
     }
 
+    /// Tells the runners to stop but does not wait for them: one may be in the
+    /// middle of a slow read. For processes that are about to end.
+    pub fn leave(mut self) -> Result<()> {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.model.queues().stop(&stopped());
+        self.threads.clear();
+        self.finish()
+    }
+
     fn stop(&mut self) {
         if self.threads.is_empty() {
             return;
