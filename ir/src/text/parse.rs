@@ -887,36 +887,4 @@ impl Parser<'_> {
         let with = self.expr()?;
         Ok(StmtKind::Minimize { loss, over, through, with })
     }
-
-    /// `x in list, y in list` after `for`.
-    pub fn each(&mut self) -> Res<Vec<Each>> {
-        let mut each = vec![];
-        loop {
-            let name = self.simple_name("a name", "after `for`")?;
-            if !self.eat_word("in") {
-                return Err(self.expected("`in LIST`", "after the name of a `for`"));
-            }
-            let list = self.expr()?;
-            let range = self.eat(Tok::DotDot);
-            let open = matches!(self.tok(), Tok::Comma | Tok::LBrace | Tok::RBracket);
-            let end = if range && !open { Some(self.expr()?) } else { None };
-            each.push(Each { name, list, range, end });
-            if !self.eat(Tok::Comma) {
-                return Ok(each);
-            }
-        }
-    }
-
-    fn minimize_over(&mut self) -> Res<Vec<Name>> {
-        let open = self.expect(Tok::LBracket, "after `over`")?;
-        let mut over = vec![];
-        while self.tok() != Tok::RBracket {
-            over.push(self.dotted_name("a variable or a function", "after `over`")?);
-            if !self.eat(Tok::Comma) {
-                break;
-            }
-        }
-        self.close(Tok::RBracket, open)?;
-        Ok(over)
-    }
 }

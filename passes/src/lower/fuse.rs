@@ -156,7 +156,7 @@ pub(crate) fn stored_over(func: &Func, node: &Node) -> bool {
 pub(crate) fn deep_operands(func: &Func, node: &Node) -> Vec<ValueId> {
     let mut out = node.operands.clone();
     if node.op == Op::MatMul {
-        let (a, b) = super::plan::contract_operands(func, node);
+        let (a, b) = super::operands::contract_operands(func, node);
         out = vec![a.0, b.0];
     }
     for &r in &node.regions {

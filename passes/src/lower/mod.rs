@@ -6,6 +6,7 @@ pub(crate) mod exprs;
 pub(crate) mod fuse;
 pub(crate) mod group;
 pub(crate) mod inplace;
+pub(crate) mod operands;
 pub(crate) mod plan;
 pub(crate) mod schedule;
 pub(crate) mod storage;

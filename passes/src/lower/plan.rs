@@ -11,8 +11,9 @@
 //! - Steps are numbered in execution order; see [`super::storage`].
 
 use super::exprs::Exprs;
-use super::fuse::{self, Group, Kind, is_splat};
+use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
+use super::operands::{contract_operands, queue_action, zeros};
 use super::storage::{Copy, StorageId, Storages};
 use super::{Build, cost::kernel_cost, inplace, schedule};
 use cranelift_entity::{EntityRef, SecondaryMap};
@@ -893,18 +894,6 @@ fn not_compiled(node: &Node) -> Diag {
         .at(node.span, "used here")
 }
 
-fn queue_action(op: &str) -> Option<QueueAction> {
-    Some(match op {
-        "enqueue" => QueueAction::Enqueue,
-        "enqueue_many" => QueueAction::EnqueueMany,
-        "dequeue" => QueueAction::Dequeue,
-        "dequeue_many" => QueueAction::DequeueMany,
-        "close" => QueueAction::Close,
-        "queue_size" => QueueAction::Size,
-        _ => return None,
-    })
-}
-
 /// Copies between two names of one place do nothing.
 fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
     steps.retain_mut(|s| match s {
@@ -921,40 +910,4 @@ fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
         }
         _ => true,
     });
-}
-
-/// The operands a contraction really reads: a matrix repeated over the batches
-/// is read in place, and the flag says so.
-pub(crate) fn contract_operands(func: &Func, node: &Node) -> ((ValueId, bool), (ValueId, bool)) {
-    let peel = |value: ValueId| -> (ValueId, bool) {
-        if node.op != Op::MatMul {
-            return (value, false);
-        }
-        let Some(def) = func.def(value).map(|d| &func.nodes[d]) else { return (value, false) };
-        if def.op != Op::Broadcast {
-            return (value, false);
-        }
-        let (from, to) = (func.ty(def.operands[0]), func.ty(value));
-        let r = to.rank();
-        let axes = def.attrs.ints("axes");
-        let matrix = from.rank() == 2
-            && r > 2
-            && axes == [r as i64 - 2, r as i64 - 1]
-            && from.shape[..] == to.shape[r - 2..];
-        if matrix { (def.operands[0], true) } else { (value, false) }
-    };
-    (peel(node.operands[0]), peel(node.operands[1]))
-}
-
-/// Whether a value is all zero bits.
-fn zeros(func: &Func, value: ValueId) -> bool {
-    let Some(node) = func.def(value).map(|d| &func.nodes[d]) else { return false };
-    match node.op {
-        Op::Const => {
-            is_splat(node)
-                && node.attrs.tensor("value").is_some_and(|t| t.bytes().iter().all(|b| *b == 0))
-        }
-        Op::Broadcast | Op::Reshape => zeros(func, node.operands[0]),
-        _ => false,
-    }
 }
