@@ -74,11 +74,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
         Ok(started.elapsed())
     };
-    let read = time("read")?;
-    let inline = time("inline")?;
-    let runners = module.start_runners("ahead_train")?;
-    let ahead = time("ahead_train")?;
-    runners.finish()?;
+    // The best of a few rounds: what else the machine does is not the question.
+    let mut best = [Duration::MAX; 3];
+    for _ in 0..5 {
+        best[0] = best[0].min(time("read")?);
+        best[1] = best[1].min(time("inline")?);
+        let runners = module.start_runners("ahead_train")?;
+        best[2] = best[2].min(time("ahead_train")?);
+        runners.finish()?;
+    }
+    let [read, inline, ahead] = best;
     let ms = |d: Duration| d.as_secs_f64() * 1e3 / STEPS as f64;
     println!("reading alone        {:8.2} ms a step", ms(read));
     println!("reading in the step  {:8.2} ms a step", ms(inline));

@@ -26,7 +26,7 @@ pub(super) fn run(
     model: &Arc<Model>,
     session: &Session<'_>,
     feeds: &[TensorBuf],
-    mut checkpoints: Option<&mut Checkpoints<'_>>,
+    checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
 ) -> Result<Vec<TensorBuf>> {
     let a = session.args;
@@ -48,7 +48,7 @@ pub(super) fn run(
             // A signal is remembered rather than fatal, so a wait must end by it.
             scope.spawn(|| watch(model, &over));
         }
-        let result = steps(model, session, feeds, checkpoints.as_deref_mut(), console);
+        let result = steps(model, session, feeds, checkpoints, console);
         over.store(true, Ordering::Release);
         result
     });
@@ -107,7 +107,7 @@ fn steps(
             Some(c) => c.after_stream_step(model)?,
             None => false,
         };
-        if step % every == 0 || stop {
+        if step.is_multiple_of(every) || stop {
             progress.finish(console);
             report(session, console, step, &part, part_started.elapsed());
             part = Sums::of(session, |_| false);
