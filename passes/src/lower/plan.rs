@@ -10,6 +10,8 @@
 //!   with that read copied.
 //! - Steps are numbered in execution order; see [`super::storage`].
 
+mod queue;
+
 use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
@@ -20,7 +22,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
     BufId, Buffer, Call, Condition, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
-    Launch, MatMul, Port, QueueAction, QueueStep, Step,
+    Launch, MatMul, Port, Step,
 };
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Contraction, Lower};
@@ -676,33 +678,6 @@ impl<'a> Planner<'a> {
     fn stack(&mut self, node: &Node) -> u32 {
         let next = self.stacks.len() as u32;
         *self.stacks.entry(node.attrs.str("stack").to_string()).or_insert(next)
-    }
-
-    /// Something done with a queue: operands are read, results written.
-    fn queue_step(
-        &mut self,
-        action: QueueAction,
-        queue: VarId,
-        node: &Node,
-        region: RegionId,
-    ) -> Step {
-        let time = self.tick();
-        let mut bufs = vec![];
-        for &v in &node.operands {
-            bufs.push(self.read(v, time));
-        }
-        for &v in &node.results {
-            bufs.push(self.write(v, time, region));
-        }
-        let rows = match action {
-            QueueAction::EnqueueMany => node.operands.first(),
-            QueueAction::DequeueMany => node.results.first(),
-            _ => None,
-        };
-        let count = rows.and_then(|v| self.func.ty(*v).shape.first().cloned());
-        let count = self.dim(&count.unwrap_or(Dim::constant(1)));
-        let place = self.build.place(node.span);
-        Step::Queue(QueueStep { action, queue: self.build.symbol(queue), bufs, count, place })
     }
 
     /// Both branches bring their values to the same places.
