@@ -153,8 +153,8 @@ mod tests {
     use crate::pipeline::{self, PASSES};
     use std::collections::BTreeMap;
 
-    /// How often each op is left after all passes.
-    fn ops(body: &str) -> BTreeMap<&'static str, usize> {
+    /// The graph after all passes.
+    fn optimized(body: &str) -> tfc_ir::Graph {
         let text = format!(
             "graph g\nuse optim\ndim B\nvar t: f32[100, 4] = ones\nvar u: f32[100, 4] = ones\n\
              entry f(i: i32[B], j: i32[B], x: f32[B, 4]) {{\n{body}\n}}\n"
@@ -163,9 +163,14 @@ mod tests {
         let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
         let passes: Vec<_> = PASSES.iter().collect();
         let options = Default::default();
-        let graph = pipeline::run_each(graph, &passes, &options, &mut |_, _| {}).unwrap();
+        pipeline::run_each(graph, &passes, &options, &mut |_, _| {}).unwrap()
+    }
+
+    /// How often each op is left after all passes.
+    fn ops(body: &str) -> BTreeMap<&'static str, usize> {
         let mut out = BTreeMap::new();
-        graph.entries[0].walk(&mut |_, node| *out.entry(node.op.name()).or_default() += 1);
+        optimized(body).entries[0]
+            .walk(&mut |_, node| *out.entry(node.op.name()).or_default() += 1);
         out
     }
 
@@ -203,6 +208,23 @@ mod tests {
             let ops = ops(body);
             assert_eq!(ops.get("scatter_assign_add"), None, "{body}: {ops:?}");
             assert_eq!(ops.get("assign"), Some(&1), "{body}: {ops:?}");
+        }
+    }
+
+    /// What is computed of the old rows comes before the rows change.
+    #[test]
+    fn tables_are_not_copied() {
+        let loss = "loss = mean((gather(t, i) - x) ** 2)\n";
+        let cases = [
+            format!("{loss}minimize loss over [t] with optim.sgd(lr: 0.1)\nprint(loss)"),
+            format!("{loss}scatter_assign_add(t, i, gather(t, j))\nprint(loss)"),
+            "scatter_assign(t, i, x)\nprint(sum(gather(t, j)))".to_string(),
+        ];
+        for body in cases {
+            let program = crate::lower(&optimized(&body), &Default::default()).unwrap();
+            let entry = program.plan.entries.iter().find(|e| e.name == "f").unwrap();
+            let copied = entry.steps.iter().any(|s| matches!(s, tfc_abi::plan::Step::Copy { .. }));
+            assert!(!copied, "{body}: {:?}", entry.steps);
         }
     }
 }

@@ -164,7 +164,10 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
         }
     }
     let key = |i: u32| {
-        let late = is_plain_assign(&func.nodes[nodes[i as usize]]) || changes.contains(&i);
+        // Writes last: what a kernel computes of an old value, again or at last,
+        // comes before the variable changes, and the value need not be copied.
+        let writes = func.nodes[nodes[i as usize]].op.def().effect == Effect::Write;
+        let late = writes || changes.contains(&i);
         std::cmp::Reverse((late, i))
     };
     let mut ready: BinaryHeap<_> =
