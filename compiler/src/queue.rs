@@ -78,7 +78,7 @@ impl Module {
     ///     "graph counted\n\
     ///      var n: i64[] = 0\n\
     ///      queue numbers: fifo(i64[], capacity: 8)\n\
-    ///      runner count() { n += 1  enqueue(numbers, n) }\n\
+    ///      runner count() {\n  n += 1\n  enqueue(numbers, n)\n}\n\
     ///      entry next() -> (k: i64[]) { return dequeue(numbers) }",
     /// )?;
     /// let module = tfc::compile(&graph)?;
