@@ -187,6 +187,9 @@ struct Cut {
     /// Values computed before and used only after: on their way to a user, and
     /// there whatever is decided.
     passing: BTreeSet<ValueId>,
+    /// Operands of contractions after the point. A contraction reads memory, so
+    /// computing one again is a kernel of its own: these are not repeated.
+    in_memory: BTreeSet<ValueId>,
     /// Those that cannot be repeated, and all that can on the way to them.
     values: BTreeSet<ValueId>,
 }
@@ -201,17 +204,24 @@ impl Cut {
         let early = |v: &ValueId| live.first_use.get(v).is_some_and(|u| *u <= turn);
         let (crossing, passing): (BTreeSet<ValueId>, BTreeSet<ValueId>) =
             live.defined.keys().filter(|v| crosses(v)).partition(|v| early(v));
-        let mut values = BTreeSet::new();
-        let mut stack: Vec<ValueId> = crossing.iter().copied().collect();
+        let in_memory = operands_of_contractions(func, turn);
+        let mut cut = Cut { crossing, passing, in_memory, values: BTreeSet::new() };
+        let mut stack: Vec<ValueId> = cut.crossing.iter().copied().collect();
         while let Some(v) = stack.pop() {
-            if free(func, v) || !values.insert(v) {
+            if free(func, v) || !cut.values.insert(v) {
                 continue;
             }
-            if let Some(n) = func.def(v).filter(|n| cheap(&func.nodes[*n])) {
-                stack.extend(&func.nodes[n].operands);
+            if let Some(node) = cut.repeatable(func, v) {
+                stack.extend(&node.operands);
             }
         }
-        Cut { crossing, passing, values }
+        cut
+    }
+
+    /// The node that computes a value again, if that is cheap.
+    fn repeatable<'f>(&self, func: &'f Func, v: ValueId) -> Option<&'f Node> {
+        let node = func.def(v).map(|n| &func.nodes[n])?;
+        (cheap(node) && !self.in_memory.contains(&v)).then_some(node)
     }
 
     /// The values to keep: a minimum cut, as near to the uses as there is one.
@@ -222,7 +232,7 @@ impl Cut {
         for (v, &at) in &number {
             let passing = self.passing.contains(v);
             flow.edge(at, at + 1, if passing { 1 } else { bytes(func, *v).max(1) });
-            match func.def(*v).map(|n| &func.nodes[n]).filter(|n| cheap(n)) {
+            match self.repeatable(func, *v) {
                 Some(node) => {
                     for from in node.operands.iter().filter_map(|o| number.get(o)) {
                         flow.edge(from + 1, at, i64::MAX);
@@ -239,6 +249,26 @@ impl Cut {
         let kept = number.iter().filter(|(_, at)| near_sink[**at + 1] && !near_sink[**at]);
         kept.map(|(v, _)| *v).collect()
     }
+}
+
+/// What contractions after a point read, also under another shape.
+fn operands_of_contractions(func: &Func, turn: usize) -> BTreeSet<ValueId> {
+    let mut out = BTreeSet::new();
+    for id in func.regions[func.body].nodes.iter().skip(turn + 1) {
+        let node = &func.nodes[*id];
+        if !matches!(node.op.def().lower, Lower::Contract(_)) {
+            continue;
+        }
+        for operand in &node.operands {
+            let mut v = *operand;
+            out.insert(v);
+            while let Some(n) = func.def(v).filter(|n| func.nodes[*n].op == Op::Reshape) {
+                v = func.nodes[n].operands[0];
+                out.insert(v);
+            }
+        }
+    }
+    out
 }
 
 pub(crate) const SOURCE: usize = 0;
