@@ -30,7 +30,6 @@
 //! - [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
-//! - [`mod@error`][]: failures;
 //! - [`gradcheck`]: gradients against finite differences;
 //! - [`error`]: failures;
 //! - [`cli`]: the `tfc` command.

@@ -86,7 +86,7 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
 }
 
 /// Variables a node or its regions write.
-fn written(func: &Func, node: &Node, out: &mut Vec<VarId>) {
+pub(crate) fn written(func: &Func, node: &Node, out: &mut Vec<VarId>) {
     if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var) {
         out.push(v);
     }

@@ -19,7 +19,7 @@ use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
-use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId};
+use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId, VarId};
 
 /// Bytes that live across the turning point, before and after.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -190,6 +190,9 @@ struct Cut {
     /// Operands of contractions after the point. A contraction reads memory, so
     /// computing one again is a kernel of its own: these are not repeated.
     in_memory: BTreeSet<ValueId>,
+    /// Values computed from a variable that is written before they are needed
+    /// again: repeating them would need a copy of the old variable.
+    overwritten: BTreeSet<ValueId>,
     /// Those that cannot be repeated, and all that can on the way to them.
     values: BTreeSet<ValueId>,
 }
@@ -205,7 +208,8 @@ impl Cut {
         let (crossing, passing): (BTreeSet<ValueId>, BTreeSet<ValueId>) =
             live.defined.keys().filter(|v| crosses(v)).partition(|v| early(v));
         let in_memory = operands_of_contractions(func, turn);
-        let mut cut = Cut { crossing, passing, in_memory, values: BTreeSet::new() };
+        let overwritten = overwritten(func, live, &crossing);
+        let mut cut = Cut { crossing, passing, in_memory, overwritten, values: BTreeSet::new() };
         let mut stack: Vec<ValueId> = cut.crossing.iter().copied().collect();
         while let Some(v) = stack.pop() {
             if free(func, v) || !cut.values.insert(v) {
@@ -221,7 +225,8 @@ impl Cut {
     /// The node that computes a value again, if that is cheap.
     fn repeatable<'f>(&self, func: &'f Func, v: ValueId) -> Option<&'f Node> {
         let node = func.def(v).map(|n| &func.nodes[n])?;
-        (cheap(node) && !self.in_memory.contains(&v)).then_some(node)
+        let stays = self.in_memory.contains(&v) || self.overwritten.contains(&v);
+        (cheap(node) && !stays).then_some(node)
     }
 
     /// The values to keep: a minimum cut, as near to the uses as there is one.
@@ -249,6 +254,42 @@ impl Cut {
         let kept = number.iter().filter(|(_, at)| near_sink[**at + 1] && !near_sink[**at]);
         kept.map(|(v, _)| *v).collect()
     }
+}
+
+/// What is computed, by nodes that could be repeated, from variables that are
+/// written before its last use or that of a crossing value it leads to.
+fn overwritten(func: &Func, live: &Liveness, crossing: &BTreeSet<ValueId>) -> BTreeSet<ValueId> {
+    let nodes = &func.regions[func.body].nodes;
+    let mut written: BTreeMap<VarId, usize> = BTreeMap::new();
+    for (at, id) in nodes.iter().enumerate() {
+        let mut vars = vec![];
+        crate::cse::written(func, &func.nodes[*id], &mut vars);
+        for var in vars {
+            written.entry(var).or_insert(at);
+        }
+    }
+    // From the uses back: until when a value would be needed again.
+    let mut needed: BTreeMap<ValueId, usize> = BTreeMap::new();
+    let mut out = BTreeSet::new();
+    for id in nodes.iter().rev() {
+        let node = &func.nodes[*id];
+        let Some(&v) = node.results.first() else { continue };
+        let own = live.last_use.get(&v).filter(|_| crossing.contains(&v));
+        let Some(until) = own.max(needed.get(&v)).copied() else { continue };
+        if !cheap(node) {
+            continue;
+        }
+        for operand in &node.operands {
+            let read = func.def(*operand).map(|d| &func.nodes[d]).filter(|d| d.op == Op::Read);
+            let first_write = read.and_then(|d| d.var).and_then(|var| written.get(&var));
+            if first_write.is_some_and(|at| *at < until) {
+                out.insert(v);
+            }
+            let known = needed.entry(*operand).or_insert(0);
+            *known = (*known).max(until);
+        }
+    }
+    out
 }
 
 /// What contractions after a point read, also under another shape.

@@ -81,11 +81,12 @@ fn optimize_func(graph: &Graph, func: &Func, options: &Options, report: &mut Rep
         None => (func.clone(), region::untouched(func)),
     };
     // Reassociation rounds differently in ways nobody can follow.
-    if options.mode == FloatMode::Fast && !options.expand_only {
-        if let Some((again, more)) = explore::rewrite(graph, &out, options, report) {
-            traces = explain::join(&traces, more);
-            out = again;
-        }
+    if options.mode == FloatMode::Fast
+        && !options.expand_only
+        && let Some((again, more)) = explore::rewrite(graph, &out, options, report)
+    {
+        traces = explain::join(&traces, more);
+        out = again;
     }
     if options.explain {
         explain::function(func, &out, &traces, &mut report.explanations);
