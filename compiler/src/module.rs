@@ -205,7 +205,7 @@ impl Module {
     /// let graph = tfc::parse(
     ///     "graph counter\n\
     ///      var n: i32[] = 0\n\
-    ///      entry add(k: i32[]) -> (now: i32[]) { n += k  return n }",
+    ///      entry add(k: i32[]) -> (now: i32[]) {\n n += k\n return n\n }",
     /// )?;
     /// let counter = tfc::compile(&graph)?;
     /// counter.call("add", (2i32,))?;
