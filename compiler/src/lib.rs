@@ -31,7 +31,7 @@
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
 //! - [`gradcheck`]: gradients against finite differences;
-//! - [`error`]: failures;
+//! - [`mod@error`]: failures, their codes and exit codes;
 //! - [`cli`]: the `tfc` command.
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
