@@ -119,7 +119,7 @@ mod tests {
                 unsafe { s.push((&raw const i).cast()).unwrap() };
             }
             let held = s.bytes.len();
-            assert!(held >= 16_000 && held < 64_000, "{held}");
+            assert!((16_000..64_000).contains(&held), "{held}");
             let mut out = 0u64;
             for i in (if round == 0 { 1000 } else { 0 }..2000u64).rev() {
                 // SAFETY: as above.
