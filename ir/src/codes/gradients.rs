@@ -72,11 +72,6 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[3]) -> f32[2] {\n  stack_push(x, stack: \"s\")\n  return stack_pop(stack: \"s\", shape: [2], dtype: f32)\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  stack_push(x, stack: \"s\")\n  return stack_pop(stack: \"s\", shape: [3], dtype: f32)\n}\n",
     ),
-    late(
-        "E0320",
-        "a gradient that is not supported yet",
-        "The message names what the compiler cannot differentiate and where.",
-    ),
     graph(
         "E0330",
         "the gradient of something that is not a scalar",
