@@ -3,8 +3,10 @@
 //! The pure nodes of one region that run on one device make one e-graph. What
 //! other nodes, nested regions and results need of it are its roots; what it
 //! needs from outside are its inputs. What is chosen from it is a [`Piece`]; the
-//! function is rebuilt by walking the other nodes in their order and emitting
-//! what each needs of the pieces just before it.
+//! function is rebuilt by walking the old nodes in their order and emitting what
+//! a piece made of each where that stood. So the order, and with it how long
+//! values live, stays that of the source: gradients are written out in the order
+//! they are taken, not in the order updates ask for them.
 //!
 //! Invariant: a root of a piece reads only inputs that are defined before the
 //! root was in the text. Equalities could lead to others; then the piece is left
@@ -326,6 +328,23 @@ pub fn in_order(positions: &Positions, piece: &Piece) -> bool {
     piece.roots.iter().all(|(v, node)| latest[*node] < at(v))
 }
 
+/// Where in the region's text each node of a piece goes: where the node it goes
+/// back to was, but after all it reads.
+fn places(func: &Func, positions: &Positions, piece: &Piece) -> Vec<usize> {
+    let at = |v: &ValueId| positions.get(v).copied().unwrap_or(0);
+    let mut out: Vec<usize> = vec![];
+    for node in &piece.nodes {
+        out.push(match &node.what {
+            What::Input(v) => at(v),
+            What::Op { args, .. } => {
+                let source = node.from.and_then(|n| func.nodes[n].results.first());
+                args.iter().map(|a| out[*a]).max().max(source.map(at)).unwrap_or(0)
+            }
+        });
+    }
+    out
+}
+
 /// Classes of a solution, operands first.
 fn order(s: &Seeded, solution: &Solution) -> Vec<Id> {
     let (mut out, mut done) = (vec![], BTreeSet::new());
@@ -456,19 +475,31 @@ impl Rebuild<'_> {
         for (i, piece) in pieces.iter().enumerate() {
             home.extend(piece.holds.iter().map(|v| (*v, i)));
         }
-        let part = |piece: Piece| Part { emitted: vec![None; piece.nodes.len()], piece };
-        let mut parts: Vec<Part> = pieces.into_iter().map(part).collect();
-        for &id in &old.regions[from].nodes {
-            let node = &old.nodes[id];
-            if node.results.first().is_some_and(|r| home.contains_key(r)) {
-                continue;
+        let positions = positions(old, from);
+        let mut parts: Vec<Part> = vec![];
+        // What to emit after the node at each place; 0 is before all of them.
+        let mut due: Vec<Vec<(usize, usize)>> = vec![vec![]; old.regions[from].nodes.len() + 1];
+        for piece in pieces {
+            for (index, place) in places(old, &positions, &piece).into_iter().enumerate() {
+                due[place].push((parts.len(), index));
             }
-            let mut needs = BTreeSet::new();
-            uses_of(old, id, &mut needs);
-            for v in needs {
-                self.demand(&mut parts, &home, v);
+            parts.push(Part { emitted: vec![None; piece.nodes.len()], piece });
+        }
+        for (place, due) in due.into_iter().enumerate() {
+            if let Some(&id) = place.checked_sub(1).and_then(|i| old.regions[from].nodes.get(i)) {
+                let node = &old.nodes[id];
+                if !node.results.first().is_some_and(|r| home.contains_key(r)) {
+                    let mut needs = BTreeSet::new();
+                    uses_of(old, id, &mut needs);
+                    for v in needs {
+                        self.demand(&mut parts, &home, v);
+                    }
+                    self.copy(id);
+                }
             }
-            self.copy(id);
+            for (at, index) in due {
+                self.emit(&mut parts, &home, at, index);
+            }
         }
         for &v in &old.regions[from].results {
             self.demand(&mut parts, &home, v);

@@ -7,7 +7,8 @@
 //! Invariants
 //! - A read of a variable is the variable's own storage. If some step would
 //!   write the variable before a use of the value read, planning starts over
-//!   with that read copied.
+//!   with the variable written last, and if that does not help, with that read
+//!   copied.
 //! - Steps are numbered in execution order; see [`super::storage`].
 
 mod queue;
@@ -31,16 +32,22 @@ use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
 pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
-    let mut copied = BTreeSet::new();
-    // Each round copies at least one more read, so this ends.
+    let (mut patient, mut copied) = (BTreeSet::new(), BTreeSet::new());
+    // Each round makes a variable patient or copies a read more, so this ends.
     loop {
-        let mut p = Planner::new(graph, func, build, copied.clone());
+        let mut p = Planner::new(graph, func, build, patient.clone(), copied.clone());
         let steps = p.body()?;
         let late = p.late_reads();
         if late.is_empty() {
             return Ok(p.finish(steps));
         }
-        copied.extend(late);
+        let known = patient.clone();
+        for (node, var) in late {
+            patient.insert(var);
+            if known.contains(&var) {
+                copied.insert(node);
+            }
+        }
     }
 }
 
@@ -59,6 +66,8 @@ struct Planner<'a> {
     time: u32,
     copies: Vec<Copy>,
     shares: Vec<(StorageId, StorageId, u32)>,
+    /// Variables whose writes wait.
+    patient: BTreeSet<VarId>,
     /// Reads that must be copies.
     copied: BTreeSet<NodeId>,
     /// Per variable: (step, node) of reads in place, steps of uses of them,
@@ -81,6 +90,7 @@ impl<'a> Planner<'a> {
         graph: &'a Graph,
         func: &'a Func,
         build: &'a mut Build,
+        patient: BTreeSet<VarId>,
         copied: BTreeSet<NodeId>,
     ) -> Planner<'a> {
         Planner {
@@ -97,6 +107,7 @@ impl<'a> Planner<'a> {
             time: 0,
             copies: vec![],
             shares: vec![],
+            patient,
             copied,
             reads: vec![],
             read_uses: BTreeMap::new(),
@@ -254,7 +265,7 @@ impl<'a> Planner<'a> {
 
     fn region(&mut self, region: RegionId) -> Result<Vec<Step>, Vec<Diag>> {
         let func = self.func;
-        let order = schedule::order(func, region);
+        let order = schedule::order(func, region, &self.patient);
         let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
         let fusion = fuse::fuse(func, &order, &escapes);
         let mut steps = vec![];
@@ -776,8 +787,8 @@ impl<'a> Planner<'a> {
     }
 
     /// Reads whose variable is written before the last use of their value.
-    fn late_reads(&self) -> BTreeSet<NodeId> {
-        let mut out = BTreeSet::new();
+    fn late_reads(&self) -> Vec<(NodeId, VarId)> {
+        let mut out = vec![];
         for (node, var, time) in &self.reads {
             let value = self.func.nodes[*node].results[0];
             let Some(&(mut last)) = self.read_uses.get(&value) else { continue };
@@ -793,7 +804,7 @@ impl<'a> Planner<'a> {
             // in-place update) that ends the old value's life.
             let scattered = self.scatters.contains(last);
             if writes.into_iter().any(|w| w > time && (w < last || (w == last && scattered))) {
-                out.insert(*node);
+                out.push((*node, *var));
             }
         }
         out

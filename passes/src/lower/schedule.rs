@@ -1,19 +1,28 @@
 //! The order steps run in.
 //!
-//! Nodes keep the order of the graph, with two moves: assignments wait as long
-//! as nothing needs them, so that the kernel that computes a new value can
-//! store it straight into the variable; and what uses a variable's old value
-//! goes before the node that computes its new one. So does what uses a carried
-//! value before the node that stores over part of it.
+//! Nodes keep the order of the graph, with three moves.
+//! - What uses a variable's old value goes before the node that computes its new
+//!   one, so that a kernel can store that straight into the variable. So does
+//!   what uses a carried value before the node that stores over part of it.
+//! - An update runs as a whole as soon as it can: the last contraction or
+//!   reduction on the way to an assignment, what is computed of it, and the
+//!   assignment. What it reads is then free early, instead of living to the end
+//!   of the step.
+//! - Writes of *patient* variables come last. The planner makes a variable
+//!   patient when an early write would make it copy the old value.
 //!
 //! Invariants
 //! - Operands come before users; effects on one variable, prints and asserts
 //!   keep their order; `after` edges hold.
+//! - A print, assert or queue effect before a write in the text stays before it:
+//!   an assertion that fails has kept the writes after it from happening.
 
 use cranelift_entity::SecondaryMap;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
-use tfc_ir::{Func, Node, NodeId, RegionId, VarId};
+use tfc_ir::{Func, Node, NodeId, Op, RegionId, ValueId, VarId};
 
 use super::fuse::{deep_operands, stored_over};
 
@@ -54,7 +63,7 @@ pub(crate) fn is_plain_assign(node: &Node) -> bool {
     node.op.name() == "assign" && node.operands.len() == 1 && node.after.is_empty()
 }
 
-pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
+pub(crate) fn order(func: &Func, region: RegionId, patient: &BTreeSet<VarId>) -> Vec<NodeId> {
     let nodes = &func.regions[region].nodes;
     let mut position: SecondaryMap<NodeId, u32> = SecondaryMap::with_default(u32::MAX);
     for (i, &id) in nodes.iter().enumerate() {
@@ -62,7 +71,7 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
     }
     let mut edges: Vec<Vec<u32>> = vec![vec![]; nodes.len()];
     let mut waits = vec![0u32; nodes.len()];
-    let mut users: BTreeMap<tfc_ir::ValueId, Vec<u32>> = BTreeMap::new();
+    let mut users: BTreeMap<ValueId, Vec<u32>> = BTreeMap::new();
     let mut edge = |from: u32, to: u32| {
         if from != to {
             edges[from as usize].push(to);
@@ -95,6 +104,9 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
                 edge(*w, i);
             }
         }
+        if let Some(io) = last_io.filter(|_| !e.writes.is_empty()) {
+            edge(io, i);
+        }
         for &v in &e.writes {
             let readers = reads_since.remove(&v).unwrap_or_default();
             for &r in &readers {
@@ -113,6 +125,8 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
             last_io = Some(i);
         }
     }
+    // Wishes of early updates: (before, after).
+    let mut wishes: Vec<(u32, u32)> = vec![];
     for (writer, readers) in versions {
         let node = &func.nodes[nodes[writer as usize]];
         // The node that computes the new value, when only the write uses it.
@@ -128,7 +142,7 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
             if read.op.def().effect != Effect::Read {
                 continue;
             }
-            let mut stack: Vec<tfc_ir::ValueId> = read.results.clone();
+            let mut stack: Vec<ValueId> = read.results.clone();
             while let Some(value) = stack.pop() {
                 for &user in users.get(&value).into_iter().flatten() {
                     if user >= writer {
@@ -141,9 +155,12 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
                         edge(user, source);
                     }
                     let node = &func.nodes[nodes[user as usize]];
-                    if matches!(node.op.def().lower, tfc_ir::lower::Lower::Reshape) {
+                    if matches!(node.op.def().lower, Lower::Reshape) {
                         stack.extend(&node.results);
                     }
+                    let to = source.unwrap_or(writer);
+                    let with = computed_with(func, nodes, &users, user);
+                    wishes.extend(with.into_iter().filter(|w| *w != to).map(|w| (w, to)));
                 }
             }
         }
@@ -163,39 +180,216 @@ pub(crate) fn order(func: &Func, region: RegionId) -> Vec<NodeId> {
             }
         }
     }
-    let key = |i: u32| {
-        // Writes last: what a kernel computes of an old value, again or at last,
-        // comes before the variable changes, and the value need not be copied.
+    let updates = updates(func, nodes, &users, &wishes, patient);
+    let late = |i: u32| {
         let writes = func.nodes[nodes[i as usize]].op.def().effect == Effect::Write;
-        let late = writes || changes.contains(&i);
-        std::cmp::Reverse((late, i))
+        writes || changes.contains(&i)
     };
-    let mut ready: BinaryHeap<_> =
-        (0..nodes.len() as u32).filter(|i| waits[*i as usize] == 0).map(key).collect();
-    let mut out = Vec::with_capacity(nodes.len());
-    while let Some(std::cmp::Reverse((_, i))) = ready.pop() {
-        out.push(nodes[i as usize]);
-        for &to in &edges[i as usize] {
-            waits[to as usize] -= 1;
-            if waits[to as usize] == 0 {
-                ready.push(key(to));
+    let leaf: Vec<bool> = nodes.iter().map(|id| is_leaf(func, &func.nodes[*id])).collect();
+    let rank = |i: u32, updates: &[Option<u32>]| match updates[i as usize] {
+        _ if leaf[i as usize] => Rank::Leaf,
+        Some(_) if late(i) => Rank::UpdateWrite,
+        Some(_) => Rank::Update,
+        None if late(i) => Rank::Late,
+        None => Rank::Plain,
+    };
+    let (mut more_edges, mut more_waits) = (edges.clone(), waits.clone());
+    for (from, to) in wishes {
+        if updates[to as usize].is_some() && updates[from as usize] != updates[to as usize] {
+            more_edges[from as usize].push(to);
+            more_waits[to as usize] += 1;
+        }
+    }
+    let none = vec![None; nodes.len()];
+    // An old value needed after its successor exists makes a cycle of the
+    // wishes above; the graph's own order is always possible.
+    let tries = [(&more_edges, &more_waits, &updates), (&edges, &waits, &none)];
+    let found = tries.into_iter().find_map(|(edges, waits, updates)| {
+        topological(edges, waits, updates, &|i| rank(i, updates))
+    });
+    match found {
+        Some(order) => order.iter().map(|i| nodes[*i as usize]).collect(),
+        None => nodes.clone(),
+    }
+}
+
+/// What is likely to be in one kernel with a node that reads a variable, and to
+/// run as late: what is computed of it element by element, and for a contraction
+/// what may be its epilogue.
+fn computed_with(
+    func: &Func,
+    nodes: &[NodeId],
+    users: &BTreeMap<ValueId, Vec<u32>>,
+    reader: u32,
+) -> BTreeSet<u32> {
+    let mut out = BTreeSet::new();
+    let mut stack = vec![(reader, false)];
+    while let Some((at, epilogue)) = stack.pop() {
+        let node = &func.nodes[nodes[at as usize]];
+        let uses: BTreeSet<u32> =
+            node.results.iter().flat_map(|v| users.get(v)).flatten().copied().collect();
+        let lower = |i: u32| &func.nodes[nodes[i as usize]].op.def().lower;
+        // What follows a contraction ends where the value has several users.
+        let epilogue = epilogue || matches!(lower(at), Lower::Contract(_));
+        if epilogue && uses.len() > 1 {
+            continue;
+        }
+        for user in uses {
+            let joins = match lower(user) {
+                Lower::Map(_) => true,
+                Lower::Index(_) | Lower::Reshape | Lower::Reduce(_) => !epilogue,
+                _ => false,
+            };
+            let ends = matches!(lower(user), Lower::Reduce(_));
+            if joins && out.insert(user) && !ends {
+                stack.push((user, epilogue));
             }
         }
     }
-    // An old value needed after its successor exists makes a cycle of the
-    // wishes above; the graph's own order is always possible.
-    if out.len() == nodes.len() { out } else { nodes.clone() }
+    out
+}
+
+/// Of the nodes that can run, those of the least rank do, in text order.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// No step of its own: nothing should wait for it.
+    Leaf,
+    Update,
+    /// After all the update computes, which is then one kernel.
+    UpdateWrite,
+    Plain,
+    Late,
+}
+
+/// Literals and reads, which are where they are.
+fn is_leaf(func: &Func, node: &Node) -> bool {
+    let literal = |n: &Node| matches!(n.op.def().lower, Lower::Constant);
+    let repeated = |n: &Node| {
+        n.op == Op::Broadcast && func.def(n.operands[0]).is_some_and(|d| literal(&func.nodes[d]))
+    };
+    literal(node) || repeated(node) || node.op.def().effect == Effect::Read
+}
+
+/// An order along the edges. The nodes of an update run once all it needs from
+/// elsewhere is there. `None` if the edges make that impossible.
+fn topological(
+    edges: &[Vec<u32>],
+    waits: &[u32],
+    updates: &[Option<u32>],
+    rank: &dyn Fn(u32) -> Rank,
+) -> Option<Vec<u32>> {
+    let mut waits = waits.to_vec();
+    let count = updates.iter().flatten().max().map_or(0, |most| *most as usize + 1);
+    let mut members: Vec<Vec<u32>> = vec![vec![]; count];
+    let mut missing = vec![0u32; count];
+    for (i, update) in updates.iter().enumerate() {
+        if let Some(u) = update {
+            members[*u as usize].push(i as u32);
+        }
+        for &to in &edges[i] {
+            if let Some(u) = updates[to as usize].filter(|u| *update != Some(*u)) {
+                missing[u as usize] += 1;
+            }
+        }
+    }
+    let key = |i: u32| Reverse((rank(i), i));
+    let open =
+        |i: u32, missing: &[u32]| updates[i as usize].is_none_or(|u| missing[u as usize] == 0);
+    let mut ready: BinaryHeap<_> = (0..waits.len() as u32)
+        .filter(|i| waits[*i as usize] == 0 && open(*i, &missing))
+        .map(key)
+        .collect();
+    let mut out = Vec::with_capacity(waits.len());
+    while let Some(Reverse((_, i))) = ready.pop() {
+        out.push(i);
+        for &to in &edges[i as usize] {
+            waits[to as usize] -= 1;
+            if waits[to as usize] == 0 && open(to, &missing) {
+                ready.push(key(to));
+            }
+            let Some(u) = updates[to as usize].filter(|u| updates[i as usize] != Some(*u)) else {
+                continue;
+            };
+            missing[u as usize] -= 1;
+            if missing[u as usize] == 0 {
+                let free = members[u as usize].iter().filter(|m| waits[**m as usize] == 0);
+                ready.extend(free.map(|m| key(*m)));
+            }
+        }
+    }
+    (out.len() == waits.len()).then_some(out)
+}
+
+/// Which nodes make up updates, and the number of the update: plain assignments
+/// of variables that are not patient, what only they need, back to the
+/// contractions and reductions that start it. Further back is the work of the
+/// step itself, which keeps its order. Assignments that share some of that are
+/// one update: an optimizer's slots and the variable it moves. So are those of
+/// which one would have to wait for the other's kernel.
+fn updates(
+    func: &Func,
+    nodes: &[NodeId],
+    users: &BTreeMap<ValueId, Vec<u32>>,
+    wishes: &[(u32, u32)],
+    patient: &BTreeSet<VarId>,
+) -> Vec<Option<u32>> {
+    let mut update: Vec<Option<u32>> = vec![None; nodes.len()];
+    let mut starts = vec![false; nodes.len()];
+    // Numbers of updates found to be one: each leads to a smaller one.
+    let mut same: Vec<u32> = vec![];
+    fn find(same: &[u32], mut u: u32) -> u32 {
+        while same[u as usize] != u {
+            u = same[u as usize];
+        }
+        u
+    }
+    fn unite(same: &mut [u32], a: u32, b: u32) {
+        let (a, b) = (find(same, a), find(same, b));
+        same[a.max(b) as usize] = a.min(b);
+    }
+    for (i, &id) in nodes.iter().enumerate().rev() {
+        let node = &func.nodes[id];
+        if is_plain_assign(node) {
+            if node.var.is_some_and(|v| !patient.contains(&v)) {
+                update[i] = Some(same.len() as u32);
+                same.push(same.len() as u32);
+            }
+            continue;
+        }
+        // An optimizer may read what it has just written.
+        let reads = node.op.def().effect == Effect::Read;
+        let pure = node.op.def().effect == Effect::Pure && node.regions.is_empty();
+        if !reads && (!pure || is_leaf(func, node)) {
+            continue;
+        }
+        let uses: Vec<u32> =
+            node.results.iter().flat_map(|v| users.get(v)).flatten().copied().collect();
+        if uses.is_empty()
+            || uses.iter().any(|u| update[*u as usize].is_none() || starts[*u as usize])
+        {
+            continue;
+        }
+        update[i] = update[uses[0] as usize];
+        for u in uses.iter().filter_map(|u| update[*u as usize]) {
+            unite(&mut same, u, update[uses[0] as usize].unwrap_or(u));
+        }
+        starts[i] =
+            matches!(node.op.def().lower, Lower::Contract(_) | Lower::Reduce(_) | Lower::Scan(_));
+    }
+    for (from, to) in wishes {
+        if let (Some(a), Some(b)) = (update[*from as usize], update[*to as usize]) {
+            unite(&mut same, a, b);
+        }
+    }
+    update.into_iter().map(|u| u.map(|u| find(&same, u))).collect()
 }
 
 /// The carried value that a node changes a part of.
-fn overwritten(func: &Func, region: RegionId, node: &Node) -> Option<tfc_ir::ValueId> {
-    let scatters = matches!(
-        node.op.def().lower,
-        tfc_ir::lower::Lower::Contract(tfc_ir::lower::Contraction::ScatterAdd)
-    );
+fn overwritten(func: &Func, region: RegionId, node: &Node) -> Option<ValueId> {
+    let scatters = matches!(node.op.def().lower, Lower::Contract(Contraction::ScatterAdd));
     let mut base = *node.operands.first().filter(|_| scatters || stored_over(func, node))?;
     while let Some(def) = func.def(base).map(|d| &func.nodes[d])
-        && matches!(def.op.def().lower, tfc_ir::lower::Lower::Reshape)
+        && matches!(def.op.def().lower, Lower::Reshape)
     {
         base = def.operands[0];
     }

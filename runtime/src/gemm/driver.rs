@@ -20,7 +20,7 @@ const MC: usize = 120;
 /// Columns of a block.
 const NC: usize = 1024;
 /// Columns after which a finished block is handed on, while in L2.
-const GROUP: usize = 128;
+const GROUP: usize = 512;
 /// Up to this many rows the right operand is not worth packing.
 const DIRECT_B_ROWS: usize = 24;
 /// Up to this many columns the left operand is not worth packing.
