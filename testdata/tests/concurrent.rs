@@ -104,3 +104,27 @@ fn variables_are_read_and_set_whole() {
     let out = module.call("rounds", (&array![0.25f64],)).unwrap();
     assert_eq!(out.scalar::<f64>("s").unwrap(), 0.25 * 400.0);
 }
+
+/// An assertion that fails keeps the writes after it in the text from happening.
+#[test]
+fn assertions_guard_the_writes_behind_them() {
+    let graph = "graph guarded
+var w: f32[3] = [1, 2, 3]
+
+entry train(x: f32[3]) -> (loss: f32[]) {
+  loss = sum(w * x)
+  assert(loss < 100.0, message: \"diverged\")
+  w -= 0.5 * grad(loss, wrt: w)
+  return loss
+}
+
+entry look() -> (w: f32[3]) { return w }
+";
+    let module = tfc::compile(&tfc::parse(graph).unwrap()).unwrap();
+    module.call("train", (&array![1.0f32, 1.0, 1.0],)).unwrap();
+    let failed = module.call("train", (&array![300.0f32, 1.0, 1.0],)).unwrap_err();
+    assert!(failed.to_string().contains("diverged"), "{failed}");
+    let found = module.call("look", ()).unwrap();
+    let w = found.array::<f32>("w").unwrap();
+    assert_eq!(w.iter().copied().collect::<Vec<f32>>(), [0.5, 1.5, 2.5]);
+}

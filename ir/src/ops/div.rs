@@ -40,6 +40,7 @@ const RULES: &[Rule] = &[
     Rule::exact("div.sqrt", "(div x (sqrt y))", "(mul x (rsqrt y))", "the reciprocal root is one op").round(),
     Rule::exact("div.rsqrt", "(div x (rsqrt y))", "(mul x (sqrt y))", "a product is cheaper than a quotient").round(),
     Rule::exact("div.sigmoid", "(div 1 (add (exp (neg x)) 1))", "(sigmoid x)", "the logistic function, which does not overflow").round(),
+    Rule::exact("div.bcast", "(div x (broadcast:b s))", "(mul x (broadcast:b (div 1 s)))", "one quotient instead of one for each element").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.splat("s").is_none() && m.ty("s").shape.len() < m.root_ty().shape.len()).round(),
     Rule::exact("div.bcast_join", "(div (div x (broadcast:b p)) (broadcast:b q))", "(div x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
     Rule::exact("div.bcast_mul", "(div (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
     Rule::exact("vjp.log_of_quotient", "(vjp.div.0 e s p (vjp.log.0 p l ct))", "(div ct e)", "d log(e/s) / de is 1/e, whatever s is").group(Group::V).refine(),

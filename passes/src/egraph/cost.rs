@@ -1,12 +1,14 @@
 //! What a program costs: the time of its kernels after fusion, in nanoseconds.
 //!
 //! A kernel is a value that has to be in memory together with everything that
-//! can be computed on the way to it; it costs a launch plus the larger of its
-//! arithmetic and its traffic. This follows the fuser closely enough to compare
-//! two programs, not to predict a run. Sizes that are only known when the
-//! program runs are taken as [`CostModel::unknown_dim`].
+//! can be computed on the way to it; it costs a launch, the larger of its
+//! arithmetic and its traffic, and some of the smaller, because they overlap only
+//! in part. This follows the fuser closely enough to compare two programs, not to
+//! predict a run. Sizes that are only known when the program runs are taken as
+//! [`CostModel::unknown_dim`].
 //!
-//! The constants were measured; see `docs/optimizer.md`.
+//! The constants were measured by `examples/bench/calibrate.rs`; see
+//! `docs/optimizer.md`.
 
 use tfc_ir::lower::{Contraction, Lower, Reduction};
 use tfc_ir::{Attrs, Dim, Op, TensorType};
@@ -15,18 +17,28 @@ use tfc_ir::{Attrs, Dim, Op, TensorType};
 pub struct CostModel {
     /// Starting a kernel, ns.
     pub launch: f64,
-    /// Bytes a kernel moves per ns.
-    pub bytes: f64,
+    /// Bytes moved per ns by kernels that move up to so many bytes, in order.
+    pub traffic: [(f64, f64); 3],
     /// Simple elementwise operations per ns.
     pub scalar: f64,
     /// Multiply-adds count as two; per ns.
     pub contraction: f64,
+    /// Share of the smaller of arithmetic and traffic that is not hidden behind
+    /// the larger.
+    pub exposed: f64,
     pub unknown_dim: i64,
 }
 
 impl Default for CostModel {
     fn default() -> CostModel {
-        CostModel { launch: 500.0, bytes: 12.0, scalar: 16.0, contraction: 120.0, unknown_dim: 64 }
+        CostModel {
+            launch: 400.0,
+            traffic: [(1e6, 120.0), (24e6, 80.0), (f64::INFINITY, 18.0)],
+            scalar: 20.0,
+            contraction: 100.0,
+            exposed: 0.3,
+            unknown_dim: 64,
+        }
     }
 }
 
@@ -70,6 +82,14 @@ impl CostModel {
 
     pub fn bytes_of(&self, ty: &TensorType) -> f64 {
         self.elements(ty) * ty.dtype.size() as f64
+    }
+
+    /// What kernels cost that together take `launches`, compute for `busy` ns and
+    /// move so many bytes.
+    pub fn kernel(&self, launches: f64, busy: f64, bytes: f64) -> f64 {
+        let rate = self.traffic.iter().find(|(most, _)| bytes <= *most).map_or(1.0, |t| t.1);
+        let moving = bytes / rate;
+        launches * self.launch + busy.max(moving) + self.exposed * busy.min(moving)
     }
 
     /// Simple operations per element (of the result; of the operand, for

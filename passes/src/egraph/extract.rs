@@ -489,7 +489,7 @@ impl<'p> State<'p> {
         }
         bytes += inputs.iter().map(|(_, b)| b).sum::<f64>();
         let busy = work / model.scalar + contraction / model.contraction;
-        (members, launches * model.launch + busy.max(bytes / model.bytes))
+        (members, model.kernel(launches, busy, bytes))
     }
 
     fn settle(&mut self, root: u32) {

@@ -28,7 +28,11 @@ pub(crate) fn pairs(kernel: &Kernel) -> Vec<(usize, usize)> {
     walk(&kernel.body, &mut path, &mut order, &mut loads, &mut stores);
     let mut out = vec![];
     for (o, stored) in &stores {
-        let [store] = stored.as_slice() else { continue };
+        // A value may be left in the output for later loops: the first store
+        // counts.
+        let Some(store) = stored.first().filter(|s| stored.iter().all(|t| t.form == s.form)) else {
+            continue;
+        };
         for (i, loaded) in &loads {
             if i == o
                 || kernel.bufs[*i].written

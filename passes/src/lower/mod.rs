@@ -9,6 +9,7 @@ pub(crate) mod inplace;
 pub(crate) mod operands;
 pub(crate) mod plan;
 pub(crate) mod schedule;
+pub(crate) mod stash;
 pub(crate) mod storage;
 pub(crate) mod tidy;
 

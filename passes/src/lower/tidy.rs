@@ -1,4 +1,5 @@
-//! Finishing touches on a kernel: dead code, merged loops, vector loops.
+//! Finishing touches on a kernel: dead code, merged loops, work done once,
+//! vector loops.
 //!
 //! These work on the finished loop nest, so nothing above has to foresee which
 //! loops will turn out contiguous.
@@ -16,6 +17,11 @@ pub(crate) fn tidy(kernel: &mut Kernel) {
             collapse(l);
         }
     }
+    kernel.body = body;
+    if super::stash::stash(kernel) {
+        drop_dead(kernel);
+    }
+    let mut body = std::mem::take(&mut kernel.body);
     for stmt in &mut body {
         if let Stmt::Loop(l) = stmt {
             vectorize(l);

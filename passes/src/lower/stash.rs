@@ -1,0 +1,196 @@
+//! Elementary functions that several loops over a row would compute are
+//! computed once.
+//!
+//! A row kernel runs loops over the same elements one after the other: softmax
+//! sums exponentials in one and divides them in the next. Fusion repeats what the
+//! loops share, which is right for what is cheap. Where it is not, the first loop
+//! leaves the value where the last one will store its result, and those after it
+//! load it from there, while the row is in cache.
+//!
+//! Invariant: the place is stored to by one loop only before this, loaded by
+//! none, and holds the value with all its bits.
+
+use super::cost::scalar_cost;
+use cranelift_entity::PrimaryMap;
+use std::collections::BTreeMap;
+use tfc_ir::DType;
+use tfc_ir::kernel::{Ix, Kernel, Loop, Reg, ScalarType, Stmt};
+
+/// What computing a value must cost to be worth a store and a load.
+const WORTH: u32 = 16;
+
+/// Returns whether anything changed.
+pub(crate) fn stash(kernel: &mut Kernel) -> bool {
+    let mut body = std::mem::take(&mut kernel.body);
+    let mut changed = false;
+    // A buffer serves once, so this ends.
+    while let Some(places) = places(&body, kernel)
+        && stash_in(&mut body, &places, &kernel.regs)
+    {
+        changed = true;
+    }
+    kernel.body = body;
+    changed
+}
+
+/// Type of what each buffer can hold for a while; none for buffers that cannot.
+type Places = Vec<Option<ScalarType>>;
+
+fn places(body: &[Stmt], kernel: &Kernel) -> Option<Places> {
+    let mut touched = vec![(0, 0); kernel.bufs.len()];
+    count(body, &mut touched);
+    let places: Places = kernel
+        .bufs
+        .iter()
+        .zip(touched)
+        .map(|(buf, (loads, stores))| {
+            let whole = matches!(buf.dtype, DType::F32 | DType::F64);
+            (whole && loads == 0 && stores == 1).then(|| ScalarType::of(buf.dtype))
+        })
+        .collect();
+    places.iter().any(Option::is_some).then_some(places)
+}
+
+/// Loads from and stores to each buffer.
+fn count(stmts: &[Stmt], touched: &mut [(u32, u32)]) {
+    for s in stmts {
+        match s {
+            Stmt::Load { buf, .. } => touched[*buf as usize].0 += 1,
+            Stmt::Store { buf, .. } => touched[*buf as usize].1 += 1,
+            Stmt::Loop(l) => count(&l.body, touched),
+            _ => {}
+        }
+    }
+}
+
+fn stash_in(stmts: &mut [Stmt], places: &Places, regs: &PrimaryMap<Reg, ScalarType>) -> bool {
+    for last in (1..stmts.len()).rev() {
+        for first in 0..last {
+            if let Some(found) = find(&stmts[first], &stmts[last], places, regs) {
+                apply(&mut stmts[first..=last], &found);
+                return true;
+            }
+        }
+    }
+    stmts.iter_mut().any(|s| match s {
+        Stmt::Loop(l) => stash_in(&mut l.body, places, regs),
+        _ => false,
+    })
+}
+
+struct Found {
+    /// What is computed, as both loops spell it.
+    key: String,
+    buf: u32,
+    /// Where the last loop stores, and its variable.
+    at: Ix,
+    last: Loop,
+}
+
+/// A loop without loops in it that runs in full.
+fn leaf(stmt: &Stmt) -> Option<&Loop> {
+    match stmt {
+        Stmt::Loop(l) if !l.ranged && !l.body.iter().any(|s| matches!(s, Stmt::Loop(_))) => Some(l),
+        _ => None,
+    }
+}
+
+/// The dearest value both loops compute that the second's result can make room
+/// for.
+fn find(
+    first: &Stmt,
+    last: &Stmt,
+    places: &Places,
+    regs: &PrimaryMap<Reg, ScalarType>,
+) -> Option<Found> {
+    let (first, last) = (leaf(first)?, leaf(last)?);
+    if first.extent != last.extent {
+        return None;
+    }
+    let earlier = keys(first);
+    let later = keys(last);
+    let mut best: Option<(u32, Found)> = None;
+    for (i, s) in last.body.iter().enumerate() {
+        let Stmt::Store { buf, at, .. } = s else { continue };
+        let Some(held) = places[*buf as usize].filter(|_| at.regs.is_empty()) else { continue };
+        for value in later.iter().filter(|v| v.at < i && regs[v.reg] == held) {
+            let shared = earlier.iter().any(|e| e.key == value.key);
+            if shared && value.cost >= WORTH && best.as_ref().is_none_or(|b| b.0 < value.cost) {
+                let (key, at, last) = (value.key.clone(), at.clone(), last.clone());
+                best = Some((value.cost, Found { key, buf: *buf, at, last }));
+            }
+        }
+    }
+    best.map(|b| b.1)
+}
+
+struct Value {
+    reg: Reg,
+    /// Position in the body.
+    at: usize,
+    key: String,
+    /// Of everything computed for it in the loop.
+    cost: u32,
+}
+
+/// What the operations of a loop compute, spelled out so that equal text is an
+/// equal value: the loop's own variable has no name.
+fn keys(l: &Loop) -> Vec<Value> {
+    let mut known: BTreeMap<Reg, (String, u32)> = BTreeMap::new();
+    let mut out = vec![];
+    for (at, s) in l.body.iter().enumerate() {
+        let name = |r: &Reg| known.get(r).map_or_else(|| format!("{r:?}"), |k| k.0.clone());
+        let index = |ix: &Ix| {
+            let terms: Vec<String> = ix
+                .terms
+                .iter()
+                .map(|(v, s)| if *v == l.var { format!("i*{s}") } else { format!("{v:?}*{s}") })
+                .collect();
+            let regs: Vec<String> =
+                ix.regs.iter().map(|(r, s)| format!("{}*{s}", name(r))).collect();
+            format!("[{} {terms:?} {regs:?}]", ix.offset)
+        };
+        match s {
+            Stmt::Const { dst, value } => {
+                known.insert(*dst, (format!("{value:?}"), 0));
+            }
+            Stmt::Load { dst, buf, at } => {
+                known.insert(*dst, (format!("b{buf}{}", index(at)), 1));
+            }
+            Stmt::Index { dst, ix } => {
+                known.insert(*dst, (index(ix), 1));
+            }
+            Stmt::Op { dst, op, args } => {
+                let key =
+                    format!("{op:?}({})", args.iter().map(name).collect::<Vec<_>>().join(","));
+                let below: u32 = args.iter().filter_map(|a| known.get(a)).map(|k| k.1).sum();
+                let cost = below + scalar_cost(*op);
+                known.insert(*dst, (key.clone(), cost));
+                out.push(Value { reg: *dst, at, key, cost });
+            }
+            Stmt::Store { .. } | Stmt::Loop(_) => {}
+        }
+    }
+    out
+}
+
+/// The first loop stores the value, those after it load it.
+fn apply(stmts: &mut [Stmt], found: &Found) {
+    let mut stored = false;
+    for s in stmts {
+        let Some(l) = leaf(s).filter(|l| l.extent == found.last.extent) else { continue };
+        let Some(value) = keys(l).into_iter().find(|v| v.key == found.key) else { continue };
+        let var = l.var;
+        let mut at = found.at.clone();
+        for (v, _) in at.terms.iter_mut().filter(|(v, _)| *v == found.last.var) {
+            *v = var;
+        }
+        let Stmt::Loop(l) = s else { continue };
+        if stored {
+            l.body[value.at] = Stmt::Load { dst: value.reg, buf: found.buf, at };
+        } else {
+            stored = true;
+            l.body.insert(value.at + 1, Stmt::Store { buf: found.buf, at, value: value.reg });
+        }
+    }
+}
