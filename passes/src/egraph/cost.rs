@@ -123,15 +123,19 @@ impl CostModel {
                 2.0 * self.elements(out) * inner
             }
             (Contraction::ScatterAdd, [_, _, updates, ..]) => 4.0 * self.elements(updates),
-            // Every element of the image-like operand meets the filter once per
-            // output channel; the two four-axis operands bound the work.
-            (_, [a, b, ..]) => {
-                let largest = self.elements(a).max(self.elements(b)).max(self.elements(out));
-                let filter = self.elements(a).min(self.elements(b)).min(self.elements(out));
-                2.0 * largest * filter.sqrt().max(1.0)
-            }
+            // Every element of the output side meets the filters of one channel.
+            (Contraction::Conv2d, [_, filter]) => self.convolution(out, filter),
+            (Contraction::Conv2dGradInput, [ct, filter]) => self.convolution(ct, filter),
+            (Contraction::Conv2dGradFilter, [_, ct]) => self.convolution(ct, out),
             _ => self.elements(out),
         }
+    }
+}
+
+impl CostModel {
+    fn convolution(&self, output: &TensorType, filter: &TensorType) -> f64 {
+        let channels = filter.shape.first().map_or(1, |d| self.size(d)).max(1);
+        2.0 * self.elements(output) * self.elements(filter) / channels as f64
     }
 }
 

@@ -9,7 +9,8 @@
 //! Invariants
 //! - The chosen nodes form a graph without cycles that reaches from the roots.
 //! - No gradient term is chosen.
-//! - The sum of `kernel_cost` is the cost of the solution.
+//! - The sum of `kernel_cost` is the cost of the solution: after a swap, that of
+//!   the kernels it touched is what costing them all anew would give.
 
 use super::analysis::Graph;
 use super::cost::{CostModel, Role, role};
@@ -75,6 +76,15 @@ struct State<'p> {
     member: Vec<u32>,
     journal: Vec<Saved>,
     touched: Vec<bool>,
+}
+
+/// What one kernel computes.
+struct Kernel {
+    /// The class it ends at, first.
+    members: Vec<u32>,
+    /// What it reads that other kernels leave in memory.
+    inputs: Vec<u32>,
+    cost: f64,
 }
 
 struct Saved {
@@ -205,6 +215,7 @@ impl Problem {
         let mut state = State::new(self);
         let before = state.totals();
         let swaps = state.climb();
+        debug_assert!(state.costs_hold(), "costs after swaps are not those of the program");
         self.solution(&state, before, swaps)
     }
 
@@ -295,11 +306,8 @@ impl<'p> State<'p> {
             }
         }
         s.forget();
-        for c in 0..n as u32 {
-            if s.is_kernel(c) {
-                s.settle(c);
-            }
-        }
+        let kernels = s.kernels(p.roots.iter().copied());
+        s.settle(kernels);
         s.relevel();
         Some(s)
     }
@@ -388,55 +396,31 @@ impl<'p> State<'p> {
         }
     }
 
-    /// The one class that reads `c`, if there is only one.
-    fn only_consumer(&self, c: u32) -> Option<u32> {
-        let (first, rest) = self.uses[c as usize].split_first()?;
-        rest.iter().all(|u| u == first).then_some(*first)
-    }
-
-    /// Whether the value has to be in memory.
-    fn materialised(&self, c: u32) -> bool {
-        if self.root[c as usize] {
-            return true;
-        }
-        let Some(consumer) = self.only_consumer(c) else { return true };
-        let class = &self.p.classes[c as usize];
-        let next = self.chosen(consumer);
-        let grows = self.p.classes[consumer as usize].elements > class.elements;
+    /// Whether the kernel of a reader can compute `c` on the way.
+    fn computed_within(&self, c: u32, reader: u32) -> bool {
+        let next = self.chosen(reader);
+        let grows = self.p.classes[reader as usize].elements > self.p.classes[c as usize].elements;
         match self.chosen(c).role {
-            Role::Leaf | Role::Reduce => true,
-            Role::Literal => false,
+            Role::Leaf | Role::Reduce => false,
+            Role::Literal => true,
             // A map at the same shape is the epilogue.
-            Role::Contract => next.role != Role::Map || grows,
+            Role::Contract => next.role == Role::Map && !grows,
             // Recomputing a map for every copy a broadcast makes costs more
             // than storing it.
-            Role::Map => next.role == Role::Contract || (next.broadcast && grows),
-            Role::Index | Role::View => next.role == Role::Contract,
+            Role::Map => next.role != Role::Contract && !(next.broadcast && grows),
+            Role::Index | Role::View => next.role != Role::Contract,
         }
     }
 
-    /// Whether a kernel ends at `c`.
-    fn is_kernel(&self, c: u32) -> bool {
-        self.used[c as usize] && !self.is_free(c) && self.materialised(c)
-    }
-
-    fn kernel_of(&self, mut c: u32) -> Option<u32> {
-        if self.is_free(c) {
-            return None;
-        }
-        while !self.materialised(c) {
-            c = self.only_consumer(c)?;
-        }
-        Some(c)
-    }
-
-    /// The classes computed in the kernel that ends at `root`, and its cost.
-    fn kernel(&self, root: u32) -> (Vec<u32>, f64) {
+    /// The kernel that ends at `root`: every value all of whose readers are in it
+    /// is computed in it too; what else it reads is in memory.
+    fn kernel(&self, root: u32) -> Kernel {
         let model = &self.p.model;
         let end = self.chosen(root);
         let out = &self.p.classes[root as usize];
         let mut members = vec![root];
-        let mut inputs: Vec<(u32, f64)> = vec![];
+        // Readers inside, by value; the bytes read.
+        let mut read: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
         let space = match (end.role, end.args.first()) {
             (Role::Reduce, Some(a)) => self.p.classes[*a as usize].elements.max(out.elements),
             _ => out.elements,
@@ -461,43 +445,78 @@ impl<'p> State<'p> {
                 work += choice.work * space;
             }
             for &a in &choice.args {
-                if self.p.classes[a as usize].literal {
+                let class = &self.p.classes[a as usize];
+                if class.literal {
                     continue;
                 }
-                if self.is_free(a) || self.materialised(a) {
-                    // A slice or a gather reads no more than it gives.
-                    let class = &self.p.classes[a as usize];
-                    let read = match choice.role {
-                        Role::Index => class.bytes.min(
-                            class.bytes / class.elements.max(1.0)
-                                * self.p.classes[c as usize].elements,
-                        ),
-                        _ => class.bytes,
-                    };
-                    match inputs.iter_mut().find(|(i, _)| *i == a) {
-                        Some((_, most)) => *most = most.max(read),
-                        None => inputs.push((a, read)),
-                    }
-                } else if !members.contains(&a) {
+                // A slice or a gather reads no more than it gives.
+                let moved = match choice.role {
+                    Role::Index => class.bytes.min(
+                        class.bytes / class.elements.max(1.0) * self.p.classes[c as usize].elements,
+                    ),
+                    _ => class.bytes,
+                };
+                let (readers, most) = read.entry(a).or_default();
+                *readers += 1;
+                *most = most.max(moved);
+                let uses = &self.uses[a as usize];
+                let all_here = *readers == uses.len() && !self.root[a as usize];
+                if all_here && !self.is_free(a) && uses.iter().all(|u| self.computed_within(a, *u))
+                {
+                    read.remove(&a);
                     members.push(a);
                 }
             }
         }
+        let inputs = read.keys().copied().filter(|a| !self.is_free(*a)).collect();
         // A view of something in memory is nothing at all.
         if end.role == Role::View && members.len() == 1 {
-            return (members, 0.0);
+            return Kernel { members, inputs, cost: 0.0 };
         }
-        bytes += inputs.iter().map(|(_, b)| b).sum::<f64>();
+        bytes += read.values().map(|(_, b)| b).sum::<f64>();
         let busy = work / model.scalar + contraction / model.contraction;
-        (members, model.kernel(launches, busy, bytes))
+        Kernel { members, inputs, cost: model.kernel(launches, busy, bytes) }
     }
 
-    fn settle(&mut self, root: u32) {
-        let (members, cost) = self.kernel(root);
-        for m in members {
-            self.member[m as usize] = root;
+    /// The kernels that come of the classes given, each the end of one before or
+    /// a root: those that changed, those that are new, and as `None` those that
+    /// became part of another.
+    fn kernels(&self, from: impl IntoIterator<Item = u32>) -> BTreeMap<u32, Option<Kernel>> {
+        let mut out: BTreeMap<u32, Option<Kernel>> = BTreeMap::new();
+        let mut work: Vec<u32> = from.into_iter().collect();
+        while let Some(r) = work.pop() {
+            if out.contains_key(&r) {
+                continue;
+            }
+            if !self.used[r as usize] || self.is_free(r) {
+                out.insert(r, None);
+                continue;
+            }
+            let kernel = self.kernel(r);
+            for m in &kernel.members[1..] {
+                // It ended one, or was thought to.
+                if self.member[*m as usize] == *m || out.contains_key(m) {
+                    out.insert(*m, None);
+                }
+            }
+            let ends = |i: &u32| self.member[*i as usize] == *i;
+            work.extend(kernel.inputs.iter().filter(|i| !ends(i)));
+            out.insert(r, Some(kernel));
         }
-        self.kernel_cost[root as usize] = cost;
+        out
+    }
+
+    fn settle(&mut self, kernels: BTreeMap<u32, Option<Kernel>>) {
+        for root in kernels.keys() {
+            self.kernel_cost[*root as usize] = 0.0;
+        }
+        for (root, kernel) in kernels {
+            let Some(kernel) = kernel else { continue };
+            for m in kernel.members {
+                self.member[m as usize] = root;
+            }
+            self.kernel_cost[root as usize] = kernel.cost;
+        }
     }
 
     /// Numbers that grow from operands to users, for the cycle check: the
@@ -569,26 +588,18 @@ impl<'p> State<'p> {
         for &a in &old.args {
             self.remove_use(a, c);
         }
-        let mut kernels = BTreeSet::new();
+        let mut changed_kernels = BTreeSet::new();
         for saved in &self.journal {
-            if saved.used {
-                kernels.insert(self.member[saved.class as usize]);
-                kernels.extend(saved.uses.iter().map(|u| self.member[*u as usize]));
-            }
-            if self.used[saved.class as usize] {
-                kernels.extend(self.kernel_of(saved.class));
-                kernels.extend(
-                    self.uses[saved.class as usize].iter().filter_map(|u| self.kernel_of(*u)),
-                );
-            }
+            let now = &self.uses[saved.class as usize];
+            let near = [saved.class].into_iter().chain(saved.uses.iter().chain(now).copied());
+            changed_kernels.extend(near.map(|c| self.member[c as usize]));
         }
-        kernels.remove(&NONE);
+        changed_kernels.remove(&NONE);
+        let kernels = self.kernels(changed_kernels);
         let mut gain = 0.0;
-        for &r in &kernels {
-            gain += self.kernel_cost[r as usize];
-            if self.is_kernel(r) {
-                gain -= self.kernel(r).1;
-            }
+        for (r, kernel) in &kernels {
+            gain += self.kernel_cost[*r as usize];
+            gain -= kernel.as_ref().map_or(0.0, |k| k.cost);
         }
         if gain <= total * GAIN {
             self.roll_back();
@@ -603,12 +614,7 @@ impl<'p> State<'p> {
                 changed.push(saved.class);
             }
         }
-        for r in kernels {
-            self.kernel_cost[r as usize] = 0.0;
-            if self.is_kernel(r) {
-                self.settle(r);
-            }
-        }
+        self.settle(kernels);
         self.forget();
         self.raise(changed);
         Some(gain)
@@ -670,6 +676,12 @@ impl<'p> State<'p> {
         swaps
     }
 
+    /// Whether costing everything anew gives the same.
+    fn costs_hold(&self) -> bool {
+        let (now, again) = (self.totals(), State::with(self.p, self.choice.clone()));
+        again.is_some_and(|s| (s.totals().cost - now.cost).abs() <= 1e-6 * now.cost.max(1.0))
+    }
+
     fn totals(&self) -> Totals {
         let mut t = Totals::default();
         for c in 0..self.choice.len() as u32 {
@@ -677,7 +689,7 @@ impl<'p> State<'p> {
                 continue;
             }
             t.ops += (self.chosen(c).role != Role::View) as usize;
-            if self.is_kernel(c) {
+            if self.member[c as usize] == c {
                 t.cost += self.kernel_cost[c as usize];
                 t.kernels += (self.kernel_cost[c as usize] > 0.0) as usize;
             }
