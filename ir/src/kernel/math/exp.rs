@@ -14,8 +14,11 @@ const LN2_LO_64: f64 = 2.319_046_813_846_299_6e-17;
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
 /// `1.5 * 2^(bits of the fraction)`.
+const MAGIC_32: f64 = 12_582_912.0;
+const MAGIC_64: f64 = 6_755_399_441_055_744.0;
+
 fn magic(s: &mut Seq) -> Reg {
-    s.pick(12_582_912.0, 6_755_399_441_055_744.0)
+    s.pick(MAGIC_32, MAGIC_64)
 }
 
 /// `factor * 2^n`, n being the low bits of `t`; both are normal numbers.
@@ -123,14 +126,14 @@ fn decay(s: &mut Seq, r: Reg, k: f64) -> Reg {
         power *= -k;
         c * power
     };
+    let r2 = s.mul(r, r);
     let q = if s.is_f32() {
         let coefs = EXPM1_SHORT_32.map(|c| fold(f64::from(c)));
-        s.poly(r, &coefs)
+        s.poly_in_pairs(r, r2, &coefs)
     } else {
         let coefs = EXPM1_64.map(fold);
-        s.poly(r, &coefs)
+        s.poly_in_pairs(r, r2, &coefs)
     };
-    let r2 = s.mul(r, r);
     s.fma(r2, q, r)
 }
 
@@ -170,7 +173,9 @@ pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
     // 1/2 are exact where they matter. For small x, n is 0 and the top is d.
     let a = s.abs(x);
     let a = s.at_most(a, if s.is_f32() { 10.0 } else { 22.0 });
-    let (magic, scale) = (magic(s), s.c(2.0 * LOG2_E));
+    // The low bits of the sum are the exponent of 2^n / 2, bias and all.
+    let magic = s.pick(MAGIC_32 + 126.0, MAGIC_64 + 1022.0);
+    let scale = s.c(2.0 * LOG2_E);
     let t = s.fma(a, scale, magic);
     let n = s.sub(t, magic);
     // One constant will do: what it lacks counts little beside 2^n.
@@ -178,7 +183,8 @@ pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
     let r = s.fma(n, half_ln2, a);
     let d = decay(s, r, 2.0);
     let t = s.bits(t);
-    let power = power_of_two(s, t, 0.5);
+    let power = s.shl(t, if s.is_f32() { 23 } else { 52 });
+    let power = s.float(power);
     let half = s.c(0.5);
     let (less, more) = (s.sub(power, half), s.add(power, half));
     let (top, bottom) = (s.add(less, d), s.sub(more, d));
