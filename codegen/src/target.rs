@@ -101,5 +101,9 @@ fn features(isa: &dyn TargetIsa) -> u32 {
 
 pub(crate) fn emit_target(isa: &dyn TargetIsa) -> emit::Target {
     let x86 = isa.name() == "x64";
-    emit::Target { fma: !x86 || isa_flag(isa, "has_fma"), config: isa.frontend_config() }
+    emit::Target {
+        fma: !x86 || isa_flag(isa, "has_fma"),
+        memory_operands: x86 && isa_flag(isa, "has_avx"),
+        config: isa.frontend_config(),
+    }
 }

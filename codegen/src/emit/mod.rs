@@ -5,6 +5,7 @@
 //! - this file: the function's frame, statements, loops;
 //! - [`value`]: what a register is in CLIF, scalar or in lanes;
 //! - [`ops`]: scalar operations on values;
+//! - [`constants`]: constants of long loops, in memory;
 //! - [`convert`]: conversions between register types;
 //! - [`memory`]: addresses, loads and stores of every element type;
 //! - [`divergence`]: which registers differ between the lanes of a loop.
@@ -18,12 +19,14 @@
 //! - A loop's body is entered only if it runs at least once, so a load that does
 //!   not depend on the loop may be done before it.
 
+mod constants;
 mod convert;
 mod divergence;
 mod memory;
 mod ops;
 mod value;
 
+use constants::Table;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
     AbiParam, Block, BlockArg, Function, InstBuilder, MemFlagsData, Signature, Type, UserFuncName,
@@ -45,6 +48,8 @@ pub(crate) const LANES: u32 = 4;
 #[derive(Clone, Copy)]
 pub(crate) struct Target {
     pub fma: bool,
+    /// Instructions on vectors read memory wherever it is.
+    pub memory_operands: bool,
     pub config: TargetFrontendConfig,
 }
 
@@ -89,12 +94,16 @@ pub(crate) fn function(kernel: &Kernel, name: UserFuncName, target: Target) -> F
         nest: vec![],
         indices: BTreeMap::new(),
         group: None,
+        constants: BTreeMap::new(),
+        table: Table::default(),
     };
     emit.all_dims();
     emit.stmts(&kernel.body);
     emit.b.ins().return_(&[]);
     emit.b.seal_all_blocks();
+    let table = std::mem::take(&mut emit.table);
     emit.b.finalize(target.config);
+    table.write(&mut func, entry);
     func
 }
 
@@ -104,6 +113,9 @@ struct Group {
     var: LoopVar,
     unroll: u32,
     varying: BTreeSet<Reg>,
+    /// Constants to load from the table, and where that is, in the body.
+    once: BTreeSet<Scalar>,
+    table: Option<Value>,
 }
 
 struct Emit<'a> {
@@ -124,6 +136,9 @@ struct Emit<'a> {
     /// Registers made by `Index`, so that addresses see through them.
     indices: BTreeMap<Reg, Ix>,
     group: Option<Group>,
+    /// What is known of scalars.
+    constants: BTreeMap<Value, Scalar>,
+    table: Table,
 }
 
 impl Emit<'_> {
@@ -255,7 +270,7 @@ impl Emit<'_> {
     }
 
     fn scalar_const(&mut self, value: Scalar) -> Value {
-        match value {
+        let v = match value {
             Scalar::F32(bits) => {
                 self.b.ins().f32const(cranelift_codegen::ir::immediates::Ieee32::with_bits(bits))
             }
@@ -265,7 +280,9 @@ impl Emit<'_> {
             Scalar::I32(v) => self.b.ins().iconst(types::I32, i64::from(v)),
             Scalar::I64(v) => self.iconst(v),
             Scalar::Bool(v) => self.b.ins().iconst(types::I8, i64::from(v)),
-        }
+        };
+        self.constants.insert(v, value);
+        v
     }
 
     fn emit_loop(&mut self, l: &Loop) {
@@ -292,7 +309,10 @@ impl Emit<'_> {
         let vectors = l.mode == LoopMode::Vector && self.group.is_none() && !has_vector(&l.body);
         let mut at = Segment { next: lo, carried: inits };
         if vectors {
-            let (few, many) = (Group::new(l, 1), unroll(l));
+            let (mut few, many) = (Group::new(l, 1), unroll(l));
+            if self.target.memory_operands && many == 1 && weight(&l.body) > SHORT {
+                few.once = constants::used_once(self.kernel, l);
+            }
             if many > 1 {
                 at =
                     self.vector_segment(l, &hoisted, at, hi, Group { unroll: many, ..few.clone() });
@@ -412,6 +432,10 @@ impl Emit<'_> {
         self.b.ins().jump(header, &args);
 
         self.b.switch_to_block(header);
+        if !group.once.is_empty() {
+            let table = Some(self.table_base(i));
+            self.group = Some(Group { table, ..group.clone() });
+        }
         let nexts = self.run_body(l, hoisted, i, accs);
         let next = self.b.ins().iadd_imm_s(i, step);
         let more = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, next, last);
@@ -528,7 +552,13 @@ struct Segment {
 
 impl Group {
     fn new(l: &Loop, unroll: u32) -> Group {
-        Group { var: l.var, unroll, varying: divergence::varying(l) }
+        Group {
+            var: l.var,
+            unroll,
+            varying: divergence::varying(l),
+            once: BTreeSet::new(),
+            table: None,
+        }
     }
 }
 
@@ -547,23 +577,26 @@ fn has_vector(stmts: &[Stmt]) -> bool {
     })
 }
 
+fn weight(stmts: &[Stmt]) -> u32 {
+    stmts
+        .iter()
+        .map(|s| match s {
+            Stmt::Const { .. } => 0,
+            Stmt::Loop(l) => 1 + weight(&l.body),
+            _ => 1,
+        })
+        .sum()
+}
+
+/// The weight of a body up to which several groups run side by side.
+const SHORT: u32 = 32;
+
 /// How many groups a vector loop runs side by side. Short bodies need several to
 /// hide latency; long ones keep the machine busy alone and would only spill.
 fn unroll(l: &Loop) -> u32 {
-    fn weight(stmts: &[Stmt]) -> u32 {
-        stmts
-            .iter()
-            .map(|s| match s {
-                Stmt::Const { .. } => 0,
-                Stmt::Loop(l) => 1 + weight(&l.body),
-                _ => 1,
-            })
-            .sum()
-    }
-    let weight = weight(&l.body);
-    let groups = match weight {
+    let groups = match weight(&l.body) {
         0..=12 => 4,
-        13..=40 => 2,
+        13..=SHORT => 2,
         _ => 1,
     };
     // A loop known to be short does not pay for code it never runs.

@@ -1,6 +1,7 @@
 //! Scalar operations on values, scalar or in lanes.
 
 use super::Emit;
+use super::constants::abs_mask;
 use super::value::{Val, scalar_type, vector_type};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
@@ -162,13 +163,13 @@ impl Emit<'_> {
 
     /// Clears the sign bit; Cranelift would make the mask anew each time.
     fn float_abs(&mut self, x: Value) -> Value {
-        let (ty, bits, mask) = match self.type_of(x) {
-            types::F32X4 => (types::F32X4, types::I32X4, i64::from(i32::MAX)),
-            types::F64X2 => (types::F64X2, types::I64X2, i64::MAX),
+        let (ty, bits, scalar) = match self.type_of(x) {
+            types::F32X4 => (types::F32X4, types::I32X4, ScalarType::F32),
+            types::F64X2 => (types::F64X2, types::I64X2, ScalarType::F64),
             _ => return self.b.ins().fabs(x),
         };
-        let mask = self.b.ins().iconst(bits.lane_type(), mask);
-        let mask = self.b.ins().splat(bits, mask);
+        let mask = self.scalar_const(abs_mask(scalar));
+        let mask = self.splat(bits, mask);
         let x = self.cast_bits(bits, x);
         let x = self.b.ins().band(x, mask);
         self.cast_bits(ty, x)

@@ -80,7 +80,7 @@ impl Emit<'_> {
                 Val::Lanes(vec![self.splat_mask(*v, types::I32X4); self.groups()])
             }
             Val::Uniform(v) => {
-                let part = self.b.ins().splat(vector_type(ty), *v);
+                let part = self.splat(vector_type(ty), *v);
                 Val::Lanes(vec![part; self.groups() * parts_per_group(ty)])
             }
         }

@@ -14,21 +14,24 @@ const LN2_LO_64: f64 = 2.319_046_813_846_299_6e-17;
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
 /// `1.5 * 2^(bits of the fraction)`.
+const MAGIC_32: f64 = 12_582_912.0;
+const MAGIC_64: f64 = 6_755_399_441_055_744.0;
+
 fn magic(s: &mut Seq) -> Reg {
-    s.pick(12_582_912.0, 6_755_399_441_055_744.0)
+    s.pick(MAGIC_32, MAGIC_64)
 }
 
-/// Exponent of the float whose low bits `t` has, plus `bias`, as a power of two.
-fn power_of_two(s: &mut Seq, t: Reg, bias: i64) -> Reg {
-    let fraction = if s.is_f32() { 23 } else { 52 };
+/// `factor * 2^n`, n being the low bits of `t`; both are normal numbers.
+fn power_of_two(s: &mut Seq, t: Reg, factor: f64) -> Reg {
+    let (fraction, bits) = if s.is_f32() {
+        (23, i64::from((factor as f32).to_bits()))
+    } else {
+        (52, factor.to_bits() as i64)
+    };
     let n = s.shl(t, fraction);
-    let bias = s.i(bias << fraction);
-    let bits = s.add(n, bias);
+    let one = s.i(bits);
+    let bits = s.add(n, one);
     s.float(bits)
-}
-
-fn bias(s: &Seq) -> i64 {
-    if s.is_f32() { 127 } else { 1023 }
 }
 
 /// `x - n ln 2`.
@@ -85,9 +88,8 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
     let t1 = s.fma(n, half, magic);
     let (t, t1) = (s.bits(t), s.bits(t1));
     let rest = s.sub(t, t1);
-    let bias = bias(s);
-    let first = power_of_two(s, t1, bias);
-    let second = power_of_two(s, rest, bias);
+    let first = power_of_two(s, t1, 1.0);
+    let second = power_of_two(s, rest, 1.0);
     let p = s.mul(p, first);
     s.mul(p, second)
 }
@@ -107,8 +109,7 @@ pub(super) fn expm1(s: &mut Seq, x: Reg) -> Reg {
     let (t, r) = split(s, y);
     let q = expm1_reduced(s, r);
     // Half of the power, doubled at the end: 2^128 is no float.
-    let bias = bias(s) - 1;
-    let power = power_of_two(s, t, bias);
+    let power = power_of_two(s, t, 0.5);
     let half = s.c(0.5);
     let less = s.sub(power, half);
     let v = s.fma(power, q, less);
@@ -116,55 +117,77 @@ pub(super) fn expm1(s: &mut Seq, x: Reg) -> Reg {
     s.small_is(x, tiny, v)
 }
 
+/// `(1 - exp(-k r)) / k` for k = 1 or 2 and |k r| <= ln 2 / 2.
+fn decay(s: &mut Seq, r: Reg, k: f64) -> Reg {
+    // With Q the table's function, that is r - k r^2 Q(-k r); powers of k and the
+    // signs go into the coefficients, exactly.
+    let mut power = 1.0;
+    let mut fold = |c: f64| {
+        power *= -k;
+        c * power
+    };
+    let r2 = s.mul(r, r);
+    let q = if s.is_f32() {
+        let coefs = EXPM1_SHORT_32.map(|c| fold(f64::from(c)));
+        s.poly_in_pairs(r, r2, &coefs)
+    } else {
+        let coefs = EXPM1_64.map(fold);
+        s.poly_in_pairs(r, r2, &coefs)
+    };
+    s.fma(r2, q, r)
+}
+
 pub(super) fn sigmoid(s: &mut Seq, x: Reg) -> Reg {
-    // exp(-|x|) never overflows. It is computed `up` times larger, so that one
-    // power of two does even where the result is subnormal.
-    let (largest, shift) = if s.is_f32() { (104.0, 26) } else { (746.0, 56) };
-    let a = s.abs(x);
-    let a = s.at_most(a, largest);
-    let a = s.neg(a);
-    let (t, r) = split(s, a);
-    let p = exp_reduced(s, r);
-    let bias = bias(s) + shift;
-    let scale = power_of_two(s, t, bias);
-    let e = s.mul(p, scale);
-    let (zero, one) = (s.c(0.0), s.c(1.0));
-    let (up, down) = (s.c(2f64.powi(shift as i32)), s.c(2f64.powi(-shift as i32)));
-    let negative = s.lt(x, zero);
-    let top = s.select(negative, e, up);
-    let e = s.mul(e, down);
-    let v = quotient(s, top, e, one);
-    s.mul(v, down)
+    // With exp(-x) = 2^n (1 - d), the result is c / (c + c 2^n - c 2^n d) for any
+    // c. A small c keeps all of that in range where the result is subnormal. That
+    // c is no power of two keeps the sums away from the lower ends of binades,
+    // where they lose most; it was chosen by measuring.
+    let (lowest, highest, c) = if s.is_f32() {
+        (-104.0, 60.0, 1.625 * 2f64.powi(-24))
+    } else {
+        (-746.0, 600.0, 1.625 * 2f64.powi(-56))
+    };
+    let x = s.at_most(x, highest);
+    let x = s.at_least(x, lowest);
+    let (magic, scale) = (magic(s), s.c(-LOG2_E));
+    let t = s.fma(x, scale, magic);
+    let n = s.sub(t, magic);
+    let hi = s.pick(LN2_HI_32, LN2_HI_64);
+    let lo = s.pick(LN2_LO_32, LN2_LO_64);
+    let r = s.fma(n, hi, x);
+    let r = s.fma(n, lo, r);
+    let d = decay(s, r, 1.0);
+    let t = s.bits(t);
+    let power = power_of_two(s, t, c);
+    let c = s.c(c);
+    let minus = s.neg(power);
+    // The small terms first: only the last sum rounds much off.
+    let bottom = s.fma(minus, d, c);
+    let bottom = s.add(bottom, power);
+    s.div(c, bottom)
 }
 
 pub(super) fn tanh(s: &mut Seq, x: Reg) -> Reg {
-    // With e = exp(2|x|) - 1, tanh |x| = e / (e + 2).
+    // With exp(-2|x|) = 2^-n (1 - 2d), the result is
+    // (2^n / 2 - 1/2 + d) / (2^n / 2 + 1/2 - d): nothing cancels, and the sums with
+    // 1/2 are exact where they matter. For small x, n is 0 and the top is d.
     let a = s.abs(x);
     let a = s.at_most(a, if s.is_f32() { 10.0 } else { 22.0 });
-    let y = s.add(a, a);
-    let (t, r) = split(s, y);
-    let q = expm1_reduced(s, r);
-    let bias = bias(s);
-    let power = power_of_two(s, t, bias);
-    let one = s.c(1.0);
-    let less = s.sub(power, one);
-    let e = s.fma(power, q, less);
-    let two = s.c(2.0);
-    let v = quotient(s, e, e, two);
+    // The low bits of the sum are the exponent of 2^n / 2, bias and all.
+    let magic = s.pick(MAGIC_32 + 126.0, MAGIC_64 + 1022.0);
+    let scale = s.c(2.0 * LOG2_E);
+    let t = s.fma(a, scale, magic);
+    let n = s.sub(t, magic);
+    // One constant will do: what it lacks counts little beside 2^n.
+    let half_ln2 = s.pick(-0.5 * LN2_HI_32, -0.5 * LN2_HI_64);
+    let r = s.fma(n, half_ln2, a);
+    let d = decay(s, r, 2.0);
+    let t = s.bits(t);
+    let power = s.shl(t, if s.is_f32() { 23 } else { 52 });
+    let power = s.float(power);
+    let half = s.c(0.5);
+    let (less, more) = (s.sub(power, half), s.add(power, half));
+    let (top, bottom) = (s.add(less, d), s.sub(more, d));
+    let v = s.div(top, bottom);
     s.with_sign(v, x)
-}
-
-/// `top / (e + c)`: the sum and the quotient are rounded, and what they lost is
-/// put back.
-fn quotient(s: &mut Seq, top: Reg, e: Reg, c: Reg) -> Reg {
-    let bottom = s.add(e, c);
-    let back = s.sub(bottom, c);
-    let bottom_low = s.sub(e, back);
-    let one = s.c(1.0);
-    let inverse = s.div(one, bottom);
-    let v = s.mul(top, inverse);
-    let minus = s.neg(v);
-    let rest = s.fma(minus, bottom, top);
-    let rest = s.fma(minus, bottom_low, rest);
-    s.fma(rest, inverse, v)
 }

@@ -230,4 +230,22 @@ impl<'a> Seq<'a> {
         }
         v
     }
+
+    /// The same polynomial as two interleaved ones, in `x2`, the square of `x`: as
+    /// many operations as `poly`, in a chain half as long.
+    pub fn poly_in_pairs(&mut self, x: Reg, x2: Reg, coefs: &[f64]) -> Reg {
+        let mut sum: Option<Reg> = None;
+        for pair in coefs.chunks(2).rev() {
+            let mut v = self.c(pair[0]);
+            if let Some(odd) = pair.get(1) {
+                let odd = self.c(*odd);
+                v = self.fma(odd, x, v);
+            }
+            sum = Some(match sum {
+                Some(sum) => self.fma(sum, x2, v),
+                None => v,
+            });
+        }
+        sum.unwrap_or_else(|| self.c(0.0))
+    }
 }
