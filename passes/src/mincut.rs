@@ -140,10 +140,13 @@ impl Liveness {
             sizes: BTreeMap::new(),
             len: body.nodes.len(),
         };
+        // Updates run as soon as they can, and results have their own place: in
+        // neither is it the text that says how long a value is held.
+        let updates = crate::lower::schedule::update_nodes(func);
         for (at, id) in body.nodes.iter().enumerate() {
             for v in &func.nodes[*id].results {
                 live.defined.insert(*v, at);
-                if !free(func, *v) {
+                if !free(func, *v) && !updates.contains(id) && !body.results.contains(v) {
                     live.sizes.insert(*v, bytes(func, *v));
                 }
             }

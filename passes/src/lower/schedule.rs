@@ -180,7 +180,9 @@ pub(crate) fn order(func: &Func, region: RegionId, patient: &BTreeSet<VarId>) ->
             }
         }
     }
-    let updates = updates(func, nodes, &users, &wishes, patient);
+    // What a loop carries is no result: its place is taken in every round.
+    let results = if region == func.body { func.results() } else { &[] };
+    let updates = updates(func, nodes, results, &users, &wishes, patient);
     let late = |i: u32| {
         let writes = func.nodes[nodes[i as usize]].op.def().effect == Effect::Write;
         writes || changes.contains(&i)
@@ -320,15 +322,30 @@ fn topological(
     (out.len() == waits.len()).then_some(out)
 }
 
+/// The nodes of a function's body that make up updates. What they compute does
+/// not live long, wherever they stand in the text.
+pub(crate) fn update_nodes(func: &Func) -> BTreeSet<NodeId> {
+    let nodes = &func.regions[func.body].nodes;
+    let mut users: BTreeMap<ValueId, Vec<u32>> = BTreeMap::new();
+    for (i, &id) in nodes.iter().enumerate() {
+        for value in deep_operands(func, &func.nodes[id]) {
+            users.entry(value).or_default().push(i as u32);
+        }
+    }
+    let updates = updates(func, nodes, func.results(), &users, &[], &BTreeSet::new());
+    nodes.iter().zip(updates).filter(|(_, u)| u.is_some()).map(|(id, _)| *id).collect()
+}
+
 /// Which nodes make up updates, and the number of the update: plain assignments
-/// of variables that are not patient, what only they need, back to the
-/// contractions and reductions that start it. Further back is the work of the
+/// of variables that are not patient, and results, what only they need, back to
+/// the contractions and reductions that start it. Further back is the work of the
 /// step itself, which keeps its order. Assignments that share some of that are
 /// one update: an optimizer's slots and the variable it moves. So are those of
 /// which one would have to wait for the other's kernel.
 fn updates(
     func: &Func,
     nodes: &[NodeId],
+    results: &[ValueId],
     users: &BTreeMap<ValueId, Vec<u32>>,
     wishes: &[(u32, u32)],
     patient: &BTreeSet<VarId>,
@@ -364,15 +381,21 @@ fn updates(
         }
         let uses: Vec<u32> =
             node.results.iter().flat_map(|v| users.get(v)).flatten().copied().collect();
-        if uses.is_empty()
-            || uses.iter().any(|u| update[*u as usize].is_none() || starts[*u as usize])
-        {
+        if uses.iter().any(|u| update[*u as usize].is_none() || starts[*u as usize]) {
             continue;
         }
-        update[i] = update[uses[0] as usize];
-        for u in uses.iter().filter_map(|u| update[*u as usize]) {
-            unite(&mut same, u, update[uses[0] as usize].unwrap_or(u));
-        }
+        let mut own = uses.iter().filter_map(|u| update[*u as usize]);
+        update[i] = match own.next() {
+            Some(first) => {
+                own.for_each(|u| unite(&mut same, first, u));
+                Some(first)
+            }
+            None if node.results.iter().any(|v| results.contains(v)) => {
+                same.push(same.len() as u32);
+                Some(same.len() as u32 - 1)
+            }
+            None => continue,
+        };
         starts[i] =
             matches!(node.op.def().lower, Lower::Contract(_) | Lower::Reduce(_) | Lower::Scan(_));
     }
