@@ -154,12 +154,14 @@ impl Error {
     fn json(&self, severity: &str) -> String {
         use crate::io::json::quote;
         let notes: Vec<String> = self.notes().iter().map(|n| quote(n)).collect();
-        let help = self.help_text().map_or("null".to_owned(), quote);
+        let help = self.help_text().map(|h| format!("{{\"text\":{}}}", quote(h)));
+        // As the compiler writes its findings, which have places.
         format!(
-            "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"notes\":[{}],\"help\":{help},\"exit_code\":{}}}",
+            "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"labels\":[],\"notes\":[{}],\"help\":[{}],\"exit_code\":{}}}",
             quote(self.code()),
             quote(self.message()),
             notes.join(","),
+            help.unwrap_or_default(),
             self.exit_code(),
         )
     }
