@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(e.to_string(), "error[E0501]: feed `x` is missing\n  = note: a\n  = help: b");
         assert_eq!(
             e.to_json(),
-            r#"{"severity":"error","code":"E0501","message":"feed `x` is missing","notes":["a"],"help":"b","exit_code":1}"#
+            r#"{"severity":"error","code":"E0501","message":"feed `x` is missing","labels":[],"notes":["a"],"help":[{"text":"b"}],"exit_code":1}"#
         );
     }
 
