@@ -464,3 +464,28 @@ fn sizes_are_given_to_dims_that_exist() {
         assert!(text.contains("it has `B`"), "{text}");
     }
 }
+
+/// Sizes that cannot be multiplied are the data's fault, also where nothing is left
+/// of the product.
+#[test]
+fn sizes_beside_an_empty_axis_are_counted() {
+    let s = Sandbox::new();
+    s.write(
+        "wide.graph",
+        "dim B, C\nentry e(x: f32[B, C]) -> (y: f32[B, B, C]) {\n  \
+         return broadcast(x, shape: [B, B, C], axes: [1, 2]) + 1\n}\n",
+    );
+    let mut header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, 0), }}", 1i64 << 40);
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    std::fs::write(s.path("x.npy"), bytes).unwrap();
+    fails(&s.tfc(&["run", "wide.graph", "e", "--feed", "x=x.npy"]), 1, "E0516");
+    let empty = s.tfc(&["run", "wide.graph", "e", "--feed", "x=[[], []]"]);
+    assert_eq!(ok(&empty), "y: f32[2, 2, 0] [[[],\n  []],\n [[],\n  []]]\n");
+}

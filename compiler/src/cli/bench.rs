@@ -57,7 +57,7 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         let _ = writeln!(out, "{line}");
     }
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     Ok(out.into())
 }

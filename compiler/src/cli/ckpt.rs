@@ -28,7 +28,7 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let listing = checkpoint::list(path)?;
     for (_, file) in &listing.unfinished {
-        eprintln!("note: `{}` was not saved to the end", file.display());
+        super::tell(&format!("note: `{}` was not saved to the end\n", file.display()));
     }
     if listing.checkpoints.is_empty() {
         checkpoint::find(path)?;
@@ -85,7 +85,7 @@ fn ls(path: &Path, json: bool, json_errors: bool) -> Result<Done> {
         return Err(e.into());
     }
     for e in &torn {
-        eprintln!("{}", e.to_warning(json || json_errors));
+        super::tell(&format!("{}\n", e.to_warning(json || json_errors)));
     }
     if !json {
         out = table(&rows);

@@ -46,7 +46,7 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
         sort: args.sort,
     };
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     let text = if args.json { format!("{:#}\n", view.json()) } else { view.text() };
     Ok(text.into())

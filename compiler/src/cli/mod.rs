@@ -173,8 +173,12 @@ pub(crate) fn warn(diags: &[Diag], sources: &SourceMap) {
 }
 
 fn print(diags: &[Diag], sources: &SourceMap, format: Style) {
-    let text = render(diags, sources, format);
-    // With standard error closed there is nobody to tell.
+    tell(&render(diags, sources, format));
+}
+
+/// Writes to standard error. With that closed there is nobody to tell, and with
+/// its disk full nowhere.
+pub(crate) fn tell(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

@@ -35,7 +35,7 @@ pub fn run(args: &args::Run, json: bool) -> Result<Done> {
     // The program is a part of the file's graph; its checkpoints are the whole's.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     let name = format!("tfc run {}", args.graph.display());
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());

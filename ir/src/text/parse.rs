@@ -630,7 +630,12 @@ impl Parser<'_> {
 
     fn block_body(&mut self, open: Span) -> Res<Block> {
         let mut stmts = vec![];
-        while !matches!(self.tok(), Tok::RBrace | Tok::Eof) {
+        loop {
+            while self.nested_func()? {}
+            // An item where a statement should be: the closing brace is missing.
+            if matches!(self.tok(), Tok::RBrace | Tok::Eof) || self.at_item() {
+                break;
+            }
             let (start, depth) = (self.at, self.depth);
             match self.stmt() {
                 Ok(stmt) => stmts.push(stmt),
@@ -641,10 +646,6 @@ impl Parser<'_> {
                     }
                     self.skip_to_stmt(start);
                 }
-            }
-            // An item where a statement should be: the closing brace is missing.
-            if self.at_item() {
-                break;
             }
         }
         if self.tok() != Tok::RBrace {
@@ -697,6 +698,24 @@ impl Parser<'_> {
         }
     }
 
+    /// Passes over a function among statements, and says where it belongs. One that
+    /// is not set in stands after a block that was not closed.
+    fn nested_func(&mut self) -> Res<bool> {
+        let lo = self.span().lo as usize;
+        let line = self.text[..lo].rfind('\n').map_or(0, |i| i + 1);
+        if !self.at_item() || self.word() != "func" || lo == line {
+            return Ok(false);
+        }
+        let span = self.span();
+        let _ = self.report(
+            Diag::error("E0104", "`func` stands at the top level")
+                .at(span, "expected a statement")
+                .help("move it out; a function sees the file's variables, and what it is given"),
+        );
+        self.enter(|p| p.func_item())?;
+        Ok(true)
+    }
+
     fn stmt(&mut self) -> Res<Stmt> {
         let start = self.span();
         let kind = self.stmt_kind()?;
@@ -738,6 +757,15 @@ impl Parser<'_> {
             }
             "var" => return Ok(StmtKind::Var(self.var_item()?)),
             "minimize" => return self.minimize(),
+            "let" if self.peek(1).tok == Tok::Ident && self.peek(2).tok == Tok::Assign => {
+                let (span, name) = (self.span(), self.peek(1).span);
+                let cut = Span { hi: name.lo, ..span };
+                return Err(self.report(
+                    Diag::error("E0104", "`let` stands at the top level")
+                        .at(span, "expected a statement")
+                        .fix("a statement names a value by itself", cut, ""),
+                ));
+            }
             "for" if self.peek(1).tok == Tok::Ident && self.text_of(self.peek(2).span) == "in" => {
                 self.bump();
                 let each = self.each()?;
