@@ -82,8 +82,8 @@ impl Context {
         self.lens.clear();
         for b in &entry.buffers {
             // Sizes beside an empty axis are multiplied like any others.
-            let sizes = b.shape.iter().map(|e| self.values[*e as usize].max(1) as usize);
-            if sizes.fold(Some(b.dtype.size()), |n, s| n?.checked_mul(s)).is_none() {
+            let mut sizes = b.shape.iter().map(|e| self.values[*e as usize].max(1) as usize);
+            if sizes.try_fold(b.dtype.size(), usize::checked_mul).is_none() {
                 let what = "these sizes are too large: a tensor's size overflows";
                 return Err(Error::data("E0516", what));
             }

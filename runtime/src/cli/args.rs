@@ -43,7 +43,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("--out", "NAME=FILE", "write a result to a file instead of printing it"),
     ("--state", "FILE", "variables: read if the file exists, written if the entry changes them"),
-    ("--batch", "N", "cut the feeds into batches of N"),
+    (
+        "--batch",
+        "N",
+        "cut the feeds into batches of N; rows of results are joined, scalars averaged",
+    ),
     ("--epochs", "N", "go through the feeds N times"),
     ("--steps", "N", "stop after N batches"),
     ("--data", "READER=PATH", "other files for a reader; several, one for each part, by commas"),
