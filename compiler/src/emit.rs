@@ -8,6 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use tfc_codegen::ObjectOptions;
 use tfc_ir::program::Program;
+use tfc_runtime::io;
 
 /// One kind of output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -103,15 +104,21 @@ impl Emitter<'_> {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all. Links are written through, and a device or
+/// a pipe is written to.
 pub fn write_file(out: &Path, bytes: &[u8]) -> Result<()> {
+    let named = out;
+    let out = &io::destination(out).map_err(|e| link::cannot_write(named, &e))?;
+    if io::is_special(out) {
+        return fs::write(out, bytes).map_err(|e| link::cannot_write(named, &e).into());
+    }
     let staged = link::staged_name(out);
     let result = fs::write(&staged, bytes).and_then(|()| fs::rename(&staged, out));
     if result.is_err() {
         // Nothing to tell beyond the error itself.
         let _ = fs::remove_file(&staged);
     }
-    result.map_err(|e| link::cannot_write(out, &e).into())
+    result.map_err(|e| link::cannot_write(named, &e).into())
 }
 
 /// Where each artifact goes. A single artifact goes to `-o` itself; several take

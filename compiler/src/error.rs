@@ -48,7 +48,7 @@ impl Error {
 /// Exit status for a code, by its family.
 pub fn exit_of(code: &str) -> Exit {
     match code.get(1..3) {
-        _ if code == "E0899" => Exit::Bug,
+        _ if matches!(code, "E0899" | "E0998" | "E0999") => Exit::Bug,
         Some("07") => Exit::Peer,
         Some("08") => Exit::Io,
         Some("09") => Exit::Usage,
@@ -103,6 +103,9 @@ mod tests {
         assert_eq!(exit_of("E0801"), Exit::Io);
         assert_eq!(exit_of("E0901"), Exit::Usage);
         assert_eq!(exit_of("E0701"), Exit::Peer);
+        for bug in ["E0899", "E0998", "E0999"] {
+            assert_eq!(exit_of(bug), Exit::Bug);
+        }
         assert_eq!(exit_of(""), Exit::Graph);
     }
 }

@@ -52,7 +52,9 @@ mod names;
 pub mod queue;
 pub mod value;
 
-pub use builder::{Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, Shape, Size, Update};
+pub use builder::{
+    Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, QueueNode, Shape, Size, Update,
+};
 pub use driver::{Math, Options};
 pub use error::{Error, Exit, Result};
 pub use load::{load, load_with, parse};

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! - The output appears under its name complete or not at all: it is linked
-//!   beside its destination and renamed.
+//!   beside its destination and renamed. It takes the place of files only: where
+//!   something else is, nothing is touched.
 //! - The same inputs give the same bytes: no build id, no time stamp, no path
 //!   of this machine ends up in the output.
 
@@ -41,6 +42,13 @@ pub struct LinkOptions {
 
 /// Links `object` into `out`.
 pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> Result<()> {
+    let named = out;
+    let out = &tfc_runtime::io::destination(out).map_err(|e| cannot_write(named, &e))?;
+    if tfc_runtime::io::is_special(out) {
+        let message = format!("cannot write `{}`: it is not a file", named.display());
+        let help = "a program needs a file of its own; text may go anywhere, such as `--emit asm`";
+        return Err(Diag::error("E0803", message).help(help).into());
+    }
     let dir = TempDir::new()?;
     let model = dir.write("model.o", object)?;
     let runtime = dir.write(&format!("runtime.{RUNTIME_KIND}"), RUNTIME)?;
@@ -50,7 +58,7 @@ pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> R
     writable.map_err(|e| cannot_write(out, &e))?;
     let result = match kind {
         Output::Executable => executable(&dir, &model, &runtime, &staged, options),
-        Output::Shared => shared(&dir, &model, &runtime, &staged, out, options),
+        Output::Shared => shared(&dir, &model, &runtime, &staged, named, options),
         Output::Static => archive(object, &staged),
     };
     let result =

@@ -258,6 +258,7 @@ impl Module {
             let vars = self.vars();
             match crate::nearest(name, vars.iter().map(String::as_str)) {
                 Some(near) => diag.help(format!("did you mean `{near}`?")),
+                None if vars.is_empty() => diag.note("the graph has no variables"),
                 None => diag.note(format!("there are {}", crate::names(vars.iter().map(|v| &**v)))),
             }
             .into()

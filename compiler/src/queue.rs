@@ -63,6 +63,7 @@ impl Module {
                 let names = || queues.iter().map(|q| q.info().name.as_str());
                 Err(match crate::nearest(name, names()) {
                     Some(near) => diag.help(format!("did you mean `{near}`?")),
+                    None if queues.is_empty() => diag.note("the graph has no queues"),
                     None => diag.note(format!("there are {}", crate::names(names()))),
                 }
                 .into())

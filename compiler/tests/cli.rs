@@ -231,11 +231,50 @@ fn reference_commands_answer() {
     assert!(text.contains("entry twice(x: f32[B]) -> (y: f32[B])"), "{text}");
     let json = ok(&s.tfc(&["inspect", "small.graph", "--json"]));
     assert!(json.trim_start().starts_with('{') && json.contains("\"twice\""), "{json}");
-    let text = ok(&s.tfc(&["bench", "small.graph", "twice", "--calls", "3", "--json"]));
-    assert!(text.contains("\"calls\":3"), "{text}");
     let o = s.tfc(&["compile", "small.graph", "--timings"]);
     ok(&o);
     assert!(err(&o).contains("link"), "{}", err(&o));
+}
+
+/// A graph and its program are measured with the same options, and say it alike.
+#[test]
+fn benches_agree() {
+    let s = Sandbox::new();
+    ok(&s.tfc(&["compile", "small.graph", "-o", "small"]));
+    let options = ["--calls", "3", "--warmup", "1", "--time", "5ms", "--threads", "1"];
+    let json = ["--message-format", "json"];
+    let program = |args: &[&str]| {
+        Command::new(s.path("small"))
+            .args(["bench", "twice", "--feed", "x=[1]"])
+            .args(args)
+            .output()
+    };
+    let mut keys = vec![];
+    for outcome in [
+        s.tfc(&[&["bench", "small.graph", "twice"][..], &options, &json].concat()),
+        s.tfc(
+            &[&["run", "small.graph", "bench", "twice", "--feed", "x=[1]"][..], &options, &json]
+                .concat(),
+        ),
+        program(&[&options[..], &json].concat()).unwrap(),
+    ] {
+        let line: serde_json::Value = serde_json::from_str(&ok(&outcome)).unwrap();
+        assert_eq!(line["bench"], "twice");
+        assert_eq!(line["calls"], 3);
+        assert_eq!(line["threads"], 1);
+        let mut found: Vec<String> = line.as_object().unwrap().keys().cloned().collect();
+        found.retain(|k| k != "dims");
+        keys.push(found);
+    }
+    assert_eq!(keys[0], keys[1]);
+    assert_eq!(keys[0], keys[2]);
+    let text =
+        ok(&s.tfc(&[&["bench", "small.graph", "twice", "--dim", "B=7"][..], &options].concat()));
+    assert!(text.contains("twice") && text.contains("median"), "{text}");
+    assert!(ok(&program(&options).unwrap()).contains("3 calls, 1 thread)"));
+    let old = s.tfc(&["bench", "small.graph", "--seconds", "1"]);
+    fails(&old, 2, "E0901");
+    fails(&s.tfc(&["bench", "small.graph", "--time", "soon"]), 2, "500ms");
 }
 
 #[test]
@@ -277,4 +316,176 @@ fn checkpoints_are_listed_checked_and_compared() {
     assert!(text.contains("step-000000000002: good"), "{text}");
     let o = s.tfc(&["ckpt", "ls", "nowhere"]);
     assert_eq!(o.status.code(), Some(3));
+}
+
+#[test]
+fn what_is_no_checkpoint_is_an_error() {
+    let s = Sandbox::new();
+    for command in ["ls", "verify"] {
+        let text = fails(&s.tfc(&["ckpt", command, "small.graph"]), 1, "E0582");
+        assert!(text.contains("`small.graph` is not a checkpoint"), "{text}");
+        fails(&s.tfc(&["ckpt", command, "none.json"]), 3, "E0804");
+        fails(&s.tfc(&["ckpt", command, "."]), 1, "E0582");
+    }
+    s.write("other.json", "{}");
+    fails(&s.tfc(&["ckpt", "ls", "other.json"]), 1, "E0580");
+    for _ in 0..2 {
+        let line = ["run", "small.graph", "count", "--checkpoint-dir", "c", "--resume", "-q"];
+        ok(&s.tfc(&line));
+    }
+    // One that can be used is listed; the other is a warning, in the form asked for.
+    s.write("c/step-000000000001.json", "not a manifest");
+    let o = s.tfc(&["--message-format", "json", "ckpt", "ls", "c"]);
+    assert_eq!(ok(&o).lines().count(), 2);
+    let warning: serde_json::Value = serde_json::from_str(&err(&o)).unwrap();
+    assert_eq!((&warning["severity"], &warning["code"]), (&"warning".into(), &"E0580".into()));
+    s.write("c/step-000000000002.json", "not a manifest");
+    let text = fails(&s.tfc(&["ckpt", "ls", "c"]), 1, "E0582");
+    assert!(text.contains("none of the 2 checkpoints"), "{text}");
+}
+
+/// `tfc run` takes a line apart as the program does.
+#[test]
+fn lines_are_read_as_the_program_reads_them() {
+    let s = Sandbox::new();
+    let x = ["--feed", "x=[1,2]"];
+    let twice = "y: f32[2] [2.0, 4.0]\n";
+    // Options may come before the entry.
+    let line = [&["run", "small.graph", "--threads", "1"][..], &x, &["twice"]].concat();
+    assert_eq!(ok(&s.tfc(&line)), twice);
+    let line = [&["run", "small.graph", "--threads", "1"][..], &x, &["twice", "--fetch", "h"]];
+    assert_eq!(ok(&s.tfc(&line.concat())), "h: f32[2] [2.0, 4.0]\n");
+    // A result can be fed by its name, though the value has another.
+    let line = ["run", "small.graph", "twice", "--feed", "y=[5]"];
+    assert_eq!(ok(&s.tfc(&line)), "y: f32[1] [5.0]\n");
+    // A feed of the entry that is not needed any more is let go.
+    let line = [&["run", "small.graph", "twice", "--feed", "h=[3]"][..], &x].concat();
+    assert_eq!(ok(&s.tfc(&line)), "y: f32[1] [3.0]\n");
+    let line = [&["run", "small.graph", "twice", "--feed", "nope=[3]"][..], &x].concat();
+    fails(&s.tfc(&line), 2, "E0902");
+    // Help is the program's own, behind the graph.
+    for line in [&["run", "small.graph", "--help"][..], &["run", "--no-opt", "small.graph", "-h"]] {
+        assert!(ok(&s.tfc(line)).contains("tfc run small.graph twice --feed x=x.npy"));
+    }
+    assert!(ok(&s.tfc(&["run", "--help"])).contains("Usage: tfc run"));
+    // Before the command or behind it, the format is the program's, too.
+    for line in [
+        ["--message-format", "json", "run", "small.graph", "twice"],
+        ["run", "small.graph", "twice", "--message-format", "json"],
+    ] {
+        let error: serde_json::Value = serde_json::from_str(&err(&s.tfc(&line))).unwrap();
+        assert_eq!((&error["code"], &error["exit_code"]), (&"E0501".into(), &1.into()));
+        assert_eq!(error["help"][0]["text"], "add `--feed x=x.npy`");
+    }
+}
+
+/// What a loop carries and what it gives may have one name.
+#[test]
+fn names_that_are_used_again_can_be_fetched() {
+    let s = Sandbox::new();
+    s.write(
+        "loop.graph",
+        "dim B\nentry e(x: f32[B]) -> (y: f32[B]) {\n  \
+         (i, t) = while (i = 0, t = x) i < 3 { yield i + 1, t * 2.0 }\n  \
+         return t + cast(i, to: f32)\n}\n",
+    );
+    let line = ["run", "loop.graph", "e", "--feed", "x=[1]", "--fetch", "t", "--fetch", "i"];
+    assert_eq!(ok(&s.tfc(&line)), "t: f32[1] [8.0]\ni: i32[] 3\n");
+    let line = ["run", "loop.graph", "e", "--feed", "t=[1]", "--feed", "i=9"];
+    assert_eq!(ok(&s.tfc(&line)), "y: f32[1] [10.0]\n");
+}
+
+/// Nothing takes the place of a link, a pipe or a device.
+#[cfg(unix)]
+#[test]
+fn links_and_pipes_are_written_through() {
+    let s = Sandbox::new();
+    std::fs::create_dir(s.path("data")).unwrap();
+    for (link, to) in [
+        ("prog", "data/prog"),
+        ("text.plan", "data/text.plan"),
+        ("y.npy", "data/y.npy"),
+        ("n.safetensors", "data/n.safetensors"),
+    ] {
+        std::os::unix::fs::symlink(to, s.path(link)).unwrap();
+    }
+    ok(&s.tfc(&["compile", "small.graph", "-o", "prog"]));
+    ok(&s.tfc(&["compile", "small.graph", "--emit", "plan", "-o", "text.plan"]));
+    ok(&s.tfc(&["run", "small.graph", "twice", "--feed", "x=[1]", "--out", "y=y.npy"]));
+    ok(&s.tfc(&["run", "small.graph", "count", "--state", "n.safetensors"]));
+    for link in ["prog", "text.plan", "y.npy", "n.safetensors"] {
+        assert!(s.path(link).is_symlink(), "{link} was replaced");
+        assert!(s.path("data").join(link).is_file(), "{link} was not written");
+    }
+    let pipe = s.path("pipe.npy");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fails(&s.tfc(&["compile", "small.graph", "-o", "pipe.npy"]), 3, "E0803");
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::read(pipe).unwrap()
+    });
+    ok(&s.tfc(&["run", "small.graph", "twice", "--feed", "x=[1]", "--out", "y=pipe.npy"]));
+    assert!(reader.join().unwrap().starts_with(b"\x93NUMPY"));
+    use std::os::unix::fs::FileTypeExt;
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+}
+
+/// Results that cannot be written are not taken for written.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told() {
+    let s = Sandbox::new();
+    ok(&s.tfc(&["compile", "small.graph", "-o", "small"]));
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let program = s.path("small");
+    let tfc = PathBuf::from(env!("CARGO_BIN_EXE_tfc"));
+    for (command, line) in [
+        (&program, &["twice", "--feed", "x=[1]"][..]),
+        (&program, &["--help"]),
+        (&program, &["--signature"]),
+        (&tfc, &["run", "small.graph", "twice", "--feed", "x=[1]"]),
+        (&tfc, &["ops"]),
+    ] {
+        let o = Command::new(command)
+            .args(line)
+            .current_dir(s.dir.path())
+            .stdout(full())
+            .output()
+            .unwrap();
+        fails(&o, 3, "E0803");
+    }
+}
+
+#[test]
+fn sizes_are_given_to_dims_that_exist() {
+    let s = Sandbox::new();
+    for command in ["inspect", "bench"] {
+        let text = fails(&s.tfc(&[command, "small.graph", "--dim", "C=3"]), 2, "E0902");
+        assert!(text.contains("it has `B`"), "{text}");
+    }
+}
+
+/// Sizes that cannot be multiplied are the data's fault, also where nothing is left
+/// of the product.
+#[test]
+fn sizes_beside_an_empty_axis_are_counted() {
+    let s = Sandbox::new();
+    s.write(
+        "wide.graph",
+        "dim B, C\nentry e(x: f32[B, C]) -> (y: f32[B, B, C]) {\n  \
+         return broadcast(x, shape: [B, B, C], axes: [1, 2]) + 1\n}\n",
+    );
+    let mut header =
+        format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, 0), }}", 1i64 << 40);
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    std::fs::write(s.path("x.npy"), bytes).unwrap();
+    fails(&s.tfc(&["run", "wide.graph", "e", "--feed", "x=x.npy"]), 1, "E0516");
+    let empty = s.tfc(&["run", "wide.graph", "e", "--feed", "x=[[], []]"]);
+    assert_eq!(ok(&empty), "y: f32[2, 2, 0] [[[],\n  []],\n [[],\n  []]]\n");
 }

@@ -78,7 +78,12 @@ pub fn infer(
             }
         }
     }
-    (def.infer)(&InferCx { op: def.name, operands, attrs, var, regions })
+    let types = (def.infer)(&InferCx { op: def.name, operands, attrs, var, regions })?;
+    match types.iter().find(|ty| !ty.is_countable()) {
+        None => Ok(types),
+        Some(ty) => Err(InferError::new("E0226", format!("{ty} is too large"))
+            .at(Place::Op, "its size in bytes does not fit in 63 bits")),
+    }
 }
 
 fn check_arity(op: Op, given: usize) -> Result<(), InferError> {

@@ -28,8 +28,8 @@ pub fn restrict(
     let mut find = |wanted: &[String]| -> Vec<ValueId> {
         let mut out = vec![];
         for name in wanted {
-            match names.get(name.as_str()) {
-                Some(value) => out.push(*value),
+            match look_up(&names, name) {
+                Some(value) => out.push(value),
                 None => diags.push(unknown(entry, name, &names)),
             }
         }
@@ -39,7 +39,12 @@ pub fn restrict(
     if !diags.is_empty() {
         return Err(diags);
     }
-    let new = fetch(graph, old, fetches, &fetched, &fed).map_err(|Stop(diags)| diags)?;
+    // What is fed goes by the name it was asked for.
+    let mut renamed = old.clone();
+    for (name, value) in feeds.iter().zip(&fed) {
+        renamed.values[*value].name = Some(name.as_str().into());
+    }
+    let new = fetch(graph, &renamed, fetches, &fetched, &fed).map_err(|Stop(diags)| diags)?;
     let mut out = graph.clone();
     out.entries[index] = new;
     Ok(out)
@@ -59,6 +64,14 @@ fn names(func: &Func) -> BTreeMap<&str, ValueId> {
         out.entry(name).or_insert(v);
     }
     out
+}
+
+/// The value of a name. One that is used again, as of what a loop carries and
+/// then gives, is numbered in the graph: it means the first of those.
+fn look_up(names: &BTreeMap<&str, ValueId>, name: &str) -> Option<ValueId> {
+    let numbered = |known: &&str| known.strip_prefix(name)?.strip_prefix('_')?.parse::<u32>().ok();
+    let first = || names.iter().filter_map(|(k, v)| Some((numbered(k)?, *v))).min();
+    names.get(name).copied().or_else(|| first().map(|(_, v)| v))
 }
 
 fn unknown(entry: &str, name: &str, names: &BTreeMap<&str, ValueId>) -> Diag {

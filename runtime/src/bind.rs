@@ -337,9 +337,10 @@ fn wrong_count(entry: &Entry, given: usize) -> Error {
         Error::data(
             "E0502",
             format!(
-                "entry `{}` takes {} feeds ({}), but was given {given}",
+                "entry `{}` takes {} feed{} ({}), but was given {given}",
                 entry.name,
                 entry.params.len(),
+                if entry.params.len() == 1 { "" } else { "s" },
                 list(names)
             ),
         )

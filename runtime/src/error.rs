@@ -154,12 +154,14 @@ impl Error {
     fn json(&self, severity: &str) -> String {
         use crate::io::json::quote;
         let notes: Vec<String> = self.notes().iter().map(|n| quote(n)).collect();
-        let help = self.help_text().map_or("null".to_owned(), quote);
+        let help = self.help_text().map(|h| format!("{{\"text\":{}}}", quote(h)));
+        // As the compiler writes its findings, which have places.
         format!(
-            "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"notes\":[{}],\"help\":{help},\"exit_code\":{}}}",
+            "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"labels\":[],\"notes\":[{}],\"help\":[{}],\"exit_code\":{}}}",
             quote(self.code()),
             quote(self.message()),
             notes.join(","),
+            help.unwrap_or_default(),
             self.exit_code(),
         )
     }
@@ -226,7 +228,7 @@ mod tests {
         assert_eq!(e.to_string(), "error[E0501]: feed `x` is missing\n  = note: a\n  = help: b");
         assert_eq!(
             e.to_json(),
-            r#"{"severity":"error","code":"E0501","message":"feed `x` is missing","notes":["a"],"help":"b","exit_code":1}"#
+            r#"{"severity":"error","code":"E0501","message":"feed `x` is missing","labels":[],"notes":["a"],"help":[{"text":"b"}],"exit_code":1}"#
         );
     }
 

@@ -22,6 +22,7 @@ use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
 use crate::{calls, checkpoint, conv, geometry, show};
+use std::io::Write;
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
 
@@ -80,6 +81,12 @@ impl Context {
         self.size_slots(entry)?;
         self.lens.clear();
         for b in &entry.buffers {
+            // Sizes beside an empty axis are multiplied like any others.
+            let mut sizes = b.shape.iter().map(|e| self.values[*e as usize].max(1) as usize);
+            if sizes.try_fold(b.dtype.size(), usize::checked_mul).is_none() {
+                let what = "these sizes are too large: a tensor's size overflows";
+                return Err(Error::data("E0516", what));
+            }
             let len = usize::try_from(self.values[b.len as usize])
                 .map_err(|_| inconsistent(entry, "a buffer's size is negative"))?;
             self.lens.push(len);
@@ -380,7 +387,10 @@ impl<'a> Run<'a> {
             Step::Print { label, buf } => {
                 let b = &self.entry.buffers[*buf as usize];
                 let shape = self.shape(*buf);
-                eprintln!("{label}: {}", show::tensor(b.dtype, &shape, self.bytes(*buf)));
+                let colon = if label.is_empty() { "" } else { ": " };
+                let text = show::tensor(b.dtype, &shape, self.bytes(*buf));
+                // With standard error closed or full there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "{label}{colon}{text}");
                 Ok(())
             }
             Step::Assert { cond, message, place } => {

@@ -86,7 +86,7 @@ fn wrong_feeds_are_explained() {
     assert_eq!(failure(&m, "train", &[&x]), "error[E0501]: entry `train` is missing feed `y`");
     assert_eq!(
         failure(&m, "predict", &[&x, &x]),
-        "error[E0502]: entry `predict` takes 1 feeds (`x`), but was given 2"
+        "error[E0502]: entry `predict` takes 1 feed (`x`), but was given 2"
     );
     let doubles = TensorBuf::from_slice(&[2, 4], &[0f64; 8]).unwrap();
     assert_eq!(

@@ -18,6 +18,11 @@ pub fn default_tolerance(dtype: DType) -> f64 {
 /// and of the tensor's typical magnitude, which is what a reordered sum may lose;
 /// NaN equals NaN.
 pub fn difference(want: &Tensor, got: &Tensor, tol: f64) -> Option<String> {
+    difference_with(want, got, tol, &[])
+}
+
+/// [`difference`], where elements may differ by an absolute `slack` besides.
+pub fn difference_with(want: &Tensor, got: &Tensor, tol: f64, slack: &[f64]) -> Option<String> {
     if want.dtype() != got.dtype() || want.shape() != got.shape() {
         return Some(format!(
             "expected {}{:?}, got {}{:?}",
@@ -40,7 +45,8 @@ pub fn difference(want: &Tensor, got: &Tensor, tol: f64) -> Option<String> {
             continue;
         }
         let scale = a.abs().max(b.abs()).max(typical);
-        let far = !(a - b).is_finite() || (a - b).abs() > tol * scale;
+        let allowed = tol * scale + slack.get(at).copied().unwrap_or(0.0);
+        let far = !(a - b).is_finite() || (a - b).abs() > allowed;
         if far {
             return Some(format!("element {at}: expected {a}, got {b} (tolerance {tol})"));
         }
@@ -61,5 +67,7 @@ mod tests {
         assert_eq!(difference(&t(&[f64::NAN]), &t(&[f64::NAN]), 1e-5), None);
         assert!(difference(&t(&[f64::INFINITY]), &t(&[1.0]), 1e-5).is_some());
         assert!(difference(&t(&[1.0]), &t(&[1.0, 1.0]), 1e-5).is_some());
+        assert_eq!(difference_with(&t(&[1.0, 2.0]), &t(&[1.0, 2.1]), 1e-5, &[0.0, 0.2]), None);
+        assert!(difference_with(&t(&[1.0, 2.0]), &t(&[1.1, 2.0]), 1e-5, &[0.0, 0.2]).is_some());
     }
 }

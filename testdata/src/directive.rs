@@ -14,8 +14,8 @@ pub struct Directive {
     pub ranges: BTreeMap<String, Range>,
     /// Relative tolerance.
     pub tol: Option<f64>,
-    /// Relative tolerance for variables, where it is another: an optimizer may
-    /// divide by a gradient that is next to nothing.
+    /// Relative tolerance for variables, where it is another: gradients have come
+    /// a longer way than results.
     pub vars_tol: Option<f64>,
     /// Options of no standard meaning.
     pub flags: BTreeMap<String, String>,

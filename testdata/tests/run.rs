@@ -29,14 +29,17 @@ fn programs() {
     all_agree(cases);
 }
 
-/// One compilation, three batch sizes, three ways of running.
+/// One compilation, three batch sizes, three ways of running; training included,
+/// with its loss and the variables after a step.
 #[test]
 fn examples_at_batch_1_7_and_64() {
-    // A step of training is slow to interpret, and its optimizer may divide by a
-    // gradient that is next to nothing: variables agree less closely than losses.
+    // A gradient of the MLP has come through sums of 784 and 512 terms in f32, whose
+    // rounding may be 5e-5 of the terms, so Adam's moments are held to 1e-4. Adam divides
+    // by the size of the gradient: where that is next to nothing, the new variable may be
+    // off by more than the gradient is, by as much as `Subject::adam_slack` works out.
     let variants = [
-        ("mlp", "B = 1,7,64; slow = train; vars_tol = 2e-2"),
-        ("convnet", "B = 1,7,64; slow = train; vars_tol = 1e-3"),
+        ("mlp", "B = 1,7,64; vars_tol = 1e-4; adam = 1e-3"),
+        ("convnet", "B = 1,7,64"),
         ("norms", "B = 1,7,64; T = 33,1,5"),
     ];
     let examples = corpus::examples();

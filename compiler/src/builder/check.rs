@@ -20,6 +20,9 @@ impl GraphBuilder {
         results: usize,
         site: Site,
     ) -> Option<Vec<TensorType>> {
+        if call.iter().any(|p| matches!(p, Piece::Foreign)) {
+            return None;
+        }
         let mut state = self.state.borrow_mut();
         if operands(call).any(|i| state.items.get(i).is_none_or(|item| item.ty.is_none())) {
             return None;
@@ -107,6 +110,7 @@ impl Probe {
             let at = text.len();
             match piece {
                 Piece::Text(t) => text.push_str(t),
+                Piece::Foreign => {}
                 Piece::Item(i) => {
                     text.push_str(&state.items[*i].name);
                     spots.push((at..text.len(), *i));

@@ -32,10 +32,12 @@
 mod check;
 mod methods;
 mod overload;
+mod queue;
 mod shape;
 mod site;
 mod write;
 
+pub use queue::QueueNode;
 pub use shape::{Arg, Init, Operand, Shape, Size};
 
 use crate::error::Result;
@@ -108,6 +110,10 @@ enum Kind {
     Var {
         init: String,
     },
+    /// `queue name: decl`.
+    Queue {
+        decl: String,
+    },
     /// `name = text`, where the text has holes for operands.
     Call {
         text: Vec<Piece>,
@@ -131,6 +137,8 @@ enum Kind {
 enum Piece {
     Text(String),
     Item(usize),
+    /// A node of another graph, which has no item here.
+    Foreign,
 }
 
 struct EntryDecl {
@@ -139,13 +147,18 @@ struct EntryDecl {
     inputs: Vec<usize>,
     outputs: Vec<(String, usize)>,
     updates: Vec<usize>,
+    /// Nobody calls it: it fills queues.
+    runner: bool,
     site: Site,
 }
 
 impl GraphBuilder {
+    #[track_caller]
     pub fn new(name: &str) -> GraphBuilder {
         let state = State { name: name.to_string(), ..State::default() };
-        GraphBuilder { state: Rc::new(RefCell::new(state)) }
+        let graph = GraphBuilder { state: Rc::new(RefCell::new(state)) };
+        graph.expect_name(name, Location::caller());
+        graph
     }
 
     /// A sentence about the graph, shown by the program's `--help`.
@@ -156,9 +169,20 @@ impl GraphBuilder {
 
     /// Declares a run-time dim with its range. A dim without a range need not be
     /// declared: naming it in a shape is enough.
+    #[track_caller]
     pub fn dim(&self, name: &str, range: std::ops::RangeInclusive<i64>) -> Size {
+        let (lo, hi) = (*range.start(), *range.end());
+        let site = Location::caller();
+        if !self.expect_name(name, site) {
+            return Size::from(name);
+        }
+        if lo < 0 || lo > hi {
+            let diag = Diag::error("E0114", format!("no size is in the range {lo}..={hi}"))
+                .help("the smallest size comes first, and is not negative");
+            self.fail(diag, site);
+        }
         let mut state = self.state.borrow_mut();
-        let range = Some((*range.start(), *range.end()));
+        let range = Some((lo, hi));
         match state.dims.iter_mut().find(|(n, _)| n == name) {
             Some((_, r)) => *r = range,
             None => state.dims.push((name.to_string(), range)),
@@ -239,11 +263,16 @@ impl GraphBuilder {
     #[track_caller]
     pub fn entry(&self, name: &str, inputs: &[&Node], outputs: &[(&str, &Node)]) -> EntryBuilder {
         let site = Location::caller();
+        self.expect_name(name, site);
+        for (name, _) in outputs {
+            self.expect_name(name, site);
+        }
         let mut foreign = inputs.iter().any(|n| !self.owns(n));
         foreign |= outputs.iter().any(|(_, n)| !self.owns(n));
         if foreign {
-            self.fail(Diag::error("E0123", "a node of another graph is used here"), site);
+            self.fail(foreign_node(), site);
         }
+        self.check_inputs(name, inputs, site);
         let mut state = self.state.borrow_mut();
         let own = |n: &&Node| Rc::ptr_eq(&n.graph.state, &self.state);
         let decl = EntryDecl {
@@ -256,6 +285,7 @@ impl GraphBuilder {
                 .map(|(name, n)| (name.to_string(), n.item))
                 .collect(),
             updates: vec![],
+            runner: false,
             site,
         };
         state.entries.push(decl);
@@ -302,7 +332,7 @@ impl GraphBuilder {
         settings: &[(&str, Arg)],
     ) -> Update {
         let site = Location::caller();
-        let mut text = vec![Piece::Text("minimize ".into()), Piece::Item(loss.item)];
+        let mut text = vec![Piece::Text("minimize ".into()), self.piece(loss)];
         if !over.is_empty() {
             text.push(Piece::Text(" over [".into()));
             self.list(&mut text, over);
@@ -342,6 +372,10 @@ impl GraphBuilder {
     pub fn finish(&self) -> Result<Graph> {
         self.check_so_far()?;
         let state = self.state.borrow();
+        let missing = write::missing_inputs(&state);
+        if !missing.is_empty() {
+            return Err(site::error(&missing));
+        }
         let (text, lines) = write::text(&state);
         check::whole(&state, &text, &lines)
     }
@@ -355,6 +389,32 @@ impl GraphBuilder {
 
     fn owns(&self, node: &Node) -> bool {
         Rc::ptr_eq(&self.state, &node.graph.state)
+    }
+
+    /// What stands for a node in the text of this graph.
+    fn piece(&self, node: &Node) -> Piece {
+        if self.owns(node) { Piece::Item(node.item) } else { Piece::Foreign }
+    }
+
+    /// Reports a node of another graph: its item would be some other node here.
+    fn expect_own(&self, text: &[Piece], site: Site) {
+        if text.iter().any(|p| matches!(p, Piece::Foreign)) {
+            self.fail(foreign_node(), site);
+        }
+    }
+
+    /// An entry is fed what was made to be fed.
+    fn check_inputs(&self, entry: &str, inputs: &[&Node], site: Site) {
+        let computed = |n: &&&Node| {
+            self.owns(n) && !matches!(self.state.borrow().items[n.item].kind, Kind::Input)
+        };
+        if let Some(node) = inputs.iter().find(computed) {
+            let message = format!("`{}` cannot be an input of `{entry}`", node.name());
+            let diag = Diag::error("E0140", message)
+                .note("it is computed, or a variable")
+                .help("pass what `GraphBuilder::input` returned");
+            self.fail(diag, site);
+        }
     }
 
     fn fail(&self, diag: Diag, site: Site) {
@@ -407,10 +467,7 @@ impl GraphBuilder {
 
     /// Takes a name; reports it if it is taken or no name, and returns whether.
     fn claim(&self, name: &str, site: Site) -> bool {
-        if !shape::is_name(name) {
-            let diag = Diag::error("E0104", format!("{name:?} is not a name"))
-                .help("names start with a letter or `_` and go on with letters, digits and `_`");
-            self.fail(diag, site);
+        if !self.expect_name(name, site) {
             return true;
         }
         let mut state = self.state.borrow_mut();
@@ -426,6 +483,22 @@ impl GraphBuilder {
         true
     }
 
+    /// Whether the language takes this as a name; reports it if not.
+    fn expect_name(&self, name: &str, site: Site) -> bool {
+        let diag = if !shape::is_name(name) {
+            Diag::error("E0104", format!("{name:?} is not a name"))
+                .help("names start with a letter or `_` and go on with letters, digits and `_`")
+        } else if tfc_ir::text::parse::is_reserved(name) {
+            Diag::error("E0107", format!("`{name}` cannot be a name"))
+                .note("it is a word of the graph language")
+                .help(format!("choose another, such as `{name}_`"))
+        } else {
+            return true;
+        };
+        self.fail(diag, site);
+        false
+    }
+
     fn push(&self, kind: Kind, name: String, ty: Option<TensorType>, site: Site) -> Node {
         let mut state = self.state.borrow_mut();
         state.items.push(Item { kind, name, ty, site });
@@ -438,6 +511,7 @@ impl GraphBuilder {
 
     /// A node for an expression, checked.
     fn expression(&self, text: Vec<Piece>, site: Site) -> Node {
+        self.expect_own(&text, site);
         let ty = self.check(&text, 1, site).and_then(|mut types| types.pop());
         let name = self.fresh();
         self.push(Kind::Call { text }, name, ty, site)
@@ -450,6 +524,7 @@ impl GraphBuilder {
         results: usize,
         site: Site,
     ) -> Vec<Node> {
+        self.expect_own(&text, site);
         let name = self.fresh();
         let call = self.push(Kind::Many { text, parts: vec![] }, name, None, site);
         let nodes: Vec<Node> = (0..results)
@@ -466,6 +541,7 @@ impl GraphBuilder {
     }
 
     fn effect(&self, text: Vec<Piece>, site: Site) -> Update {
+        self.expect_own(&text, site);
         let name = self.fresh();
         let node = self.push(Kind::Effect { text }, name, None, site);
         Update { graph: self.clone(), item: node.item }
@@ -477,7 +553,7 @@ impl GraphBuilder {
             if i > 0 {
                 text.push(Piece::Text(", ".into()));
             }
-            text.push(operand.piece());
+            text.push(operand.piece(self));
         }
         if !operands.is_empty() && !attrs.is_empty() {
             text.push(Piece::Text(", ".into()));
@@ -494,7 +570,7 @@ impl GraphBuilder {
             match value {
                 Arg::Node(node) => {
                     text.push(Piece::Text(format!("{comma}{name}: ")));
-                    text.push(Piece::Item(node.item));
+                    text.push(self.piece(node));
                 }
                 value => text.push(Piece::Text(format!("{comma}{name}: {value}"))),
             }
@@ -506,7 +582,7 @@ impl GraphBuilder {
             if i > 0 {
                 text.push(Piece::Text(", ".into()));
             }
-            text.push(Piece::Item(node.item));
+            text.push(self.piece(node));
         }
     }
 
@@ -520,6 +596,11 @@ impl GraphBuilder {
             self.fail(diag, site);
         }
     }
+}
+
+fn foreign_node() -> Diag {
+    Diag::error("E0123", "a node of another graph is used here")
+        .help("nodes belong to the `GraphBuilder` that made them")
 }
 
 impl Node {
@@ -637,13 +718,16 @@ impl Node {
 
 impl EntryBuilder {
     /// Makes the entry perform updates, in the order they were created.
+    #[track_caller]
     pub fn with(self, updates: &[&Update]) -> EntryBuilder {
-        {
-            let mut state = self.graph.state.borrow_mut();
-            for update in updates {
-                if Rc::ptr_eq(&update.graph.state, &self.graph.state) {
-                    state.entries[self.index].updates.push(update.item);
-                }
+        let site = Location::caller();
+        for update in updates {
+            if Rc::ptr_eq(&update.graph.state, &self.graph.state) {
+                let mut state = self.graph.state.borrow_mut();
+                state.entries[self.index].updates.push(update.item);
+            } else {
+                let diag = Diag::error("E0123", "an update of another graph is used here");
+                self.graph.fail(diag, site);
             }
         }
         self

@@ -58,7 +58,7 @@ pub(super) fn binary(lhs: Operand, sign: &str, rhs: Operand) -> Node {
         // One side of every operator above is a node.
         _ => unreachable!("an operator of two numbers is Rust's own"),
     };
-    let text = vec![lhs.piece(), Piece::Text(format!(" {sign} ")), rhs.piece()];
+    let text = vec![lhs.piece(&graph), Piece::Text(format!(" {sign} ")), rhs.piece(&graph)];
     graph.expression(text, Location::caller())
 }
 

@@ -1,7 +1,7 @@
 //! What may stand for a shape, an operand, an attribute or an initial value in a
 //! call of the builder.
 
-use super::{Node, Piece};
+use super::{GraphBuilder, Node, Piece};
 use crate::value::{Element, Feed};
 use ndarray::{ArrayBase, Data, Dimension};
 use std::fmt;
@@ -77,6 +77,12 @@ impl From<&str> for Shape {
     }
 }
 
+impl From<Size> for Shape {
+    fn from(size: Size) -> Shape {
+        Shape(vec![size])
+    }
+}
+
 impl From<&Size> for Shape {
     fn from(size: &Size) -> Shape {
         Shape(vec![size.clone()])
@@ -128,9 +134,9 @@ pub enum Operand {
 }
 
 impl Operand {
-    pub(super) fn piece(&self) -> Piece {
+    pub(super) fn piece(&self, graph: &GraphBuilder) -> Piece {
         match self {
-            Operand::Node(node) => Piece::Item(node.item),
+            Operand::Node(node) => graph.piece(node),
             Operand::Float(v) => Piece::Text(float(*v)),
             Operand::Int(v) => Piece::Text(v.to_string()),
             Operand::Bool(v) => Piece::Text(v.to_string()),
@@ -180,7 +186,7 @@ impl fmt::Display for Arg {
             Arg::Int(v) => write!(f, "{v}"),
             Arg::Float(v) => f.write_str(&float(*v)),
             Arg::Bool(v) => write!(f, "{v}"),
-            Arg::Str(v) => write!(f, "{v:?}"),
+            Arg::Str(v) => f.write_str(&tfc_ir::text::print::quote(v)),
             Arg::List(v) => write!(f, "[{}]", v.join(", ")),
             Arg::DType(v) => write!(f, "{v}"),
             Arg::Node(v) => f.write_str(&v.name()),

@@ -31,6 +31,8 @@ pub(super) fn error(mistakes: &[(Diag, Sites)]) -> Error {
         .map(|(diag, sites)| {
             let mut diag = diag.clone();
             diag.labels.clear();
+            // Edits are of the text the builder wrote, not of the Rust that is shown.
+            diag.help.iter_mut().for_each(|h| h.edit = None);
             let places = std::iter::once((sites.at, &sites.text, true))
                 .chain(sites.also.iter().map(|(at, text)| (*at, text, false)));
             for (at, text, primary) in places {

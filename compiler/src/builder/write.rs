@@ -1,8 +1,10 @@
 //! The graph under construction as text.
 
-use super::{Item, Kind, Piece, Site, State};
+use super::site::Sites;
+use super::{EntryDecl, Item, Kind, Piece, Site, State};
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use tfc_ir::diag::Diag;
 
 /// The text, and for each of its lines (from 0) the Rust call that made it.
 pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
@@ -22,6 +24,11 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
         let item = &state.items[var];
         if let (Kind::Var { init }, Some(ty)) = (&item.kind, &item.ty) {
             out.line(format!("var {}: {ty} = {init}", item.name), Some(item.site));
+        }
+    }
+    for item in &state.items {
+        if let Kind::Queue { decl } = &item.kind {
+            out.line(format!("queue {}: {decl}", item.name), Some(item.site));
         }
     }
     for (i, item) in state.items.iter().enumerate() {
@@ -48,16 +55,15 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
         let close = if results.is_empty() { "" } else { ")" };
         out.line(
             format!(
-                "entry {}({}){arrow}{}{close} {{",
+                "{} {}({}){arrow}{}{close} {{",
+                if entry.runner { "runner" } else { "entry" },
                 entry.name,
                 params.join(", "),
                 results.join(", ")
             ),
             Some(entry.site),
         );
-        let mut roots: Vec<usize> = entry.outputs.iter().map(|(_, i)| *i).collect();
-        roots.extend(&entry.updates);
-        for i in needed(state, &roots) {
+        for i in needed(state, &roots(entry)) {
             if let Some(statement) = statement(state, i) {
                 out.line(format!("  {statement}"), Some(state.items[i].site));
             }
@@ -97,6 +103,29 @@ fn typed(item: &Item) -> String {
     }
 }
 
+/// Inputs that entries need and do not list.
+pub(super) fn missing_inputs(state: &State) -> Vec<(Diag, Sites)> {
+    let mut out = vec![];
+    for entry in &state.entries {
+        for i in needed(state, &roots(entry)) {
+            let item = &state.items[i];
+            if !matches!(item.kind, Kind::Input) || entry.inputs.contains(&i) {
+                continue;
+            }
+            let message = format!("`{}` needs `{}`, which it does not list", entry.name, item.name);
+            let diag = Diag::error("E0123", message).help("add it to the inputs of the entry");
+            let mut sites = Sites::one(entry.site);
+            sites.also.push((item.site, format!("`{}` is made here", item.name)));
+            out.push((diag, sites));
+        }
+    }
+    out
+}
+
+fn roots(entry: &EntryDecl) -> Vec<usize> {
+    entry.outputs.iter().map(|(_, i)| *i).chain(entry.updates.iter().copied()).collect()
+}
+
 /// Items the roots depend on, in the order they were made.
 fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
     let mut out = BTreeSet::new();
@@ -106,7 +135,7 @@ fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
             continue;
         }
         match &state.items[i].kind {
-            Kind::Input | Kind::Var { .. } => {}
+            Kind::Input | Kind::Var { .. } | Kind::Queue { .. } => {}
             Kind::Part { of } => todo.push(*of),
             Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
                 todo.extend(operands(text));
@@ -119,7 +148,7 @@ fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
 pub(super) fn operands(text: &[Piece]) -> impl Iterator<Item = usize> {
     text.iter().filter_map(|p| match p {
         Piece::Item(i) => Some(*i),
-        Piece::Text(_) => None,
+        Piece::Text(_) | Piece::Foreign => None,
     })
 }
 
@@ -158,7 +187,7 @@ fn right_side(state: &State, text: &[Piece], name: &str) -> String {
 fn statement(state: &State, i: usize) -> Option<String> {
     let item = &state.items[i];
     match &item.kind {
-        Kind::Input | Kind::Var { .. } | Kind::Part { .. } => None,
+        Kind::Input | Kind::Var { .. } | Kind::Queue { .. } | Kind::Part { .. } => None,
         Kind::Call { text } => {
             Some(format!("{} = {}", item.name, right_side(state, text, &item.name)))
         }
@@ -176,6 +205,7 @@ pub(super) fn render(state: &State, text: &[Piece]) -> String {
     text.iter()
         .map(|p| match p {
             Piece::Text(t) => t.as_str(),
+            Piece::Foreign => "_",
             Piece::Item(i) => &state.items[*i].name,
         })
         .collect()
@@ -190,7 +220,7 @@ fn libraries(state: &State) -> BTreeSet<String> {
             Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
                 libraries_of(text, &mut out);
             }
-            Kind::Input | Kind::Part { .. } => {}
+            Kind::Input | Kind::Queue { .. } | Kind::Part { .. } => {}
         }
     }
     out

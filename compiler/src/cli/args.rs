@@ -2,6 +2,8 @@
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
+use tfc_runtime::cli::{args as program, bench};
 
 #[derive(Parser, Debug)]
 #[command(
@@ -16,7 +18,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// How errors are written
+    /// How errors are written; with json also what `bench` measures
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "human")]
     pub message_format: MessageFormat,
 
@@ -356,6 +358,15 @@ pub struct Explain {
 }
 
 #[derive(Args, Debug)]
+#[command(
+    after_help = "A compiled program measures its entries with `bench ENTRY` and the same options, on data it \
+is fed. `--message-format json` gives one JSON object a line.
+
+Examples:
+  tfc bench mlp.graph train --dim B=64 --threads 1
+  tfc bench mlp.graph predict --time 500ms --message-format json
+  ./mlp bench predict --feed x=x.npy --time 500ms"
+)]
 pub struct Bench {
     /// The graph file
     #[arg(value_name = "GRAPH")]
@@ -369,28 +380,29 @@ pub struct Bench {
     #[arg(long = "dim", value_name = "NAME=SIZE")]
     pub dims: Vec<String>,
 
-    /// Number of timed calls per entry [default: as many as fit in --seconds]
-    #[arg(long, value_name = "N")]
-    pub calls: Option<usize>,
+    /// How long each entry is measured, such as 500ms or 2s
+    #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration)]
+    pub time: Duration,
 
-    /// Number of calls before the timed ones
-    #[arg(long, default_value_t = 3, value_name = "N")]
+    /// How many calls are measured, instead of --time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub calls: Option<u64>,
+
+    /// Calls before those measured
+    #[arg(long, default_value_t = bench::DEFAULT_WARMUP, value_name = "N")]
     pub warmup: usize,
-
-    /// Time spent on each entry
-    #[arg(long, default_value_t = 1.0, value_name = "S")]
-    pub seconds: f64,
 
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
-    /// As one JSON object a line
-    #[arg(long)]
-    pub json: bool,
-
     #[command(flatten)]
     pub codegen: Codegen,
+}
+
+/// As a program's own `--time`.
+fn duration(text: &str) -> Result<Duration, String> {
+    program::duration(text).ok_or_else(|| "expected a duration, such as 500ms or 2s".into())
 }
 
 #[derive(Args, Debug)]

@@ -1,4 +1,5 @@
-//! `tfc bench`: how fast the entries of a graph run on generated data.
+//! `tfc bench`: how fast the entries of a graph run on generated data. Measured
+//! and reported as by a program's own `bench`.
 
 use super::{Done, args};
 use crate::driver::{self, Timings};
@@ -6,15 +7,17 @@ use crate::error::Result;
 use crate::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::{Duration, Instant};
 use tfc_abi::plan::{Entry, Plan};
 use tfc_ir::diag::Diag;
+use tfc_runtime::cli::bench::{Effort, Times, human, measure};
+use tfc_runtime::io::json::quote;
+use tfc_runtime::queue::runners::Runners;
 use tfc_runtime::{FeedView, TensorBuf};
 
 /// Size of a run-time dim nobody gave.
 const DEFAULT_DIM: i64 = 64;
 
-pub fn run(args: &args::Bench) -> Result<Done> {
+pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let mut timings = Timings::default();
     let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
     let names: Vec<String> = args.entry.iter().cloned().collect();
@@ -27,22 +30,34 @@ pub fn run(args: &args::Bench) -> Result<Done> {
     let given = parse_dims(&args.dims)?;
     let dims = dims(plan, &given)?;
     let mut out = String::new();
-    if !args.json {
+    if !json {
         let _ = writeln!(
             out,
             "{:<16} {:>12} {:>12} {:>12} {:>12}",
             "entry", "min", "median", "mean", "calls/s"
         );
     }
+    let calls = args.calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
+    let effort = Effort { time: args.time, calls, warmup: args.warmup };
+    let threads = module.model().pool().threads();
     for (index, entry) in module.model().entries() {
         let feeds = feeds(entry, plan, &dims)?;
         let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-        let mut times = measure(args, || module.model().call(index, &views).map(|_| ()))?;
-        times.sort();
-        report(&mut out, args.json, entry, &times, &dims);
+        let runners = Runners::start(module.model(), index)?;
+        let times = measure(effort, || module.model().call(index, &views).map(|_| ()))?;
+        runners.finish()?;
+        let line = if json {
+            let sizes = plan.dims.iter().zip(&dims);
+            let sizes: Vec<String> =
+                sizes.map(|(d, n)| format!("{}:{n}", quote(&d.name))).collect();
+            times.json(&entry.name, threads, &[("dims", format!("{{{}}}", sizes.join(",")))])
+        } else {
+            row(&entry.name, &times)
+        };
+        let _ = writeln!(out, "{line}");
     }
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     Ok(out.into())
 }
@@ -66,13 +81,19 @@ pub(super) fn parse_dims(given: &[String]) -> Result<BTreeMap<String, i64>> {
     Ok(out)
 }
 
-/// A value for every dim of the plan.
-fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+/// Every dim that was given a value is there.
+pub(super) fn known_dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<()> {
     if let Some(name) = given.keys().find(|n| !plan.dims.iter().any(|d| d.name == **n)) {
         let known = crate::names(plan.dims.iter().map(|d| d.name.as_str()));
         let message = format!("`{}` has no dim `{name}`", plan.name);
         return Err(Diag::error("E0902", message).note(format!("it has {known}")).into());
     }
+    Ok(())
+}
+
+/// A value for every dim of the plan.
+fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+    known_dims(plan, given)?;
     let value = |d: &tfc_abi::plan::DimInfo| {
         given.get(&d.name).copied().unwrap_or(DEFAULT_DIM.clamp(d.min, d.max.max(d.min)))
     };
@@ -118,64 +139,14 @@ fn feeds(entry: &Entry, plan: &Plan, dims: &[i64]) -> Result<Vec<TensorBuf>> {
     Ok(out)
 }
 
-fn measure(
-    args: &args::Bench,
-    mut call: impl FnMut() -> tfc_runtime::Result<()>,
-) -> Result<Vec<Duration>> {
-    // The first calls fault pages in and wake the pool.
-    for _ in 0..args.warmup {
-        call()?;
-    }
-    let limit = Duration::try_from_secs_f64(args.seconds.max(0.0)).unwrap_or(Duration::MAX);
-    let start = Instant::now();
-    let mut times = vec![];
-    loop {
-        let before = Instant::now();
-        call()?;
-        times.push(before.elapsed());
-        let done = match args.calls {
-            Some(calls) => times.len() >= calls.max(1),
-            None => start.elapsed() >= limit || times.len() >= 1_000_000,
-        };
-        if done {
-            return Ok(times);
-        }
-    }
-}
-
-fn report(out: &mut String, json: bool, entry: &Entry, sorted: &[Duration], dims: &[i64]) {
-    let Some(min) = sorted.first() else { return };
-    let median = sorted[sorted.len() / 2];
-    let mean = sorted.iter().sum::<Duration>() / sorted.len() as u32;
-    if json {
-        let line = serde_json::json!({
-            "entry": entry.name,
-            "dims": dims,
-            "calls": sorted.len(),
-            "min_ns": min.as_nanos() as u64,
-            "median_ns": median.as_nanos() as u64,
-            "mean_ns": mean.as_nanos() as u64,
-        });
-        let _ = writeln!(out, "{line}");
-        return;
-    }
-    let _ = writeln!(
-        out,
-        "{:<16} {:>12} {:>12} {:>12} {:>12.0}",
-        entry.name,
-        time(*min),
-        time(median),
-        time(mean),
-        1.0 / mean.as_secs_f64().max(1e-12)
-    );
-}
-
-fn time(t: Duration) -> String {
-    match t.as_secs_f64() {
-        s if s >= 1.0 => format!("{s:.3} s"),
-        s if s >= 1e-3 => format!("{:.3} ms", s * 1e3),
-        s => format!("{:.3} us", s * 1e6),
-    }
+fn row(entry: &str, times: &Times) -> String {
+    format!(
+        "{entry:<16} {:>12} {:>12} {:>12} {:>12.0}",
+        human(times.min()),
+        human(times.median()),
+        human(times.mean()),
+        1.0 / times.mean().as_secs_f64().max(1e-12)
+    )
 }
 
 #[cfg(test)]

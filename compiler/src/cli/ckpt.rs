@@ -12,9 +12,10 @@ use tfc_runtime::io::{Format, cannot_read};
 use tfc_runtime::mem::human_bytes;
 use tfc_runtime::{Error, TensorBuf};
 
-pub fn run(args: &args::Ckpt) -> Result<Done> {
+/// `json_errors` is how warnings are written; results have an option of their own.
+pub fn run(args: &args::Ckpt, json_errors: bool) -> Result<Done> {
     match &args.action {
-        args::CkptAction::Ls { path, json } => ls(path, *json),
+        args::CkptAction::Ls { path, json } => ls(path, *json, json_errors),
         args::CkptAction::Verify { path, json } => verify(path, *json),
         args::CkptAction::Diff { a, b, json } => diff(a, b, *json),
     }
@@ -27,7 +28,7 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let listing = checkpoint::list(path)?;
     for (_, file) in &listing.unfinished {
-        eprintln!("note: `{}` was not saved to the end", file.display());
+        super::tell(&format!("note: `{}` was not saved to the end\n", file.display()));
     }
     if listing.checkpoints.is_empty() {
         checkpoint::find(path)?;
@@ -35,15 +36,16 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>> {
     Ok(listing.checkpoints.into_iter().map(|(_, p)| p).collect())
 }
 
-fn ls(path: &Path, json: bool) -> Result<Done> {
+fn ls(path: &Path, json: bool, json_errors: bool) -> Result<Done> {
+    let manifests = manifests(path)?;
+    let mut torn = vec![];
     let mut rows = vec![["step", "saved (UTC)", "size", "tfc", "graph"].map(str::to_string)];
     let mut out = String::new();
-    for path in manifests(path)? {
-        let m = match Manifest::read(&path) {
+    for path in &manifests {
+        let m = match Manifest::read(path) {
             Ok(m) => m,
-            // `verify` says more; the others are listed all the same.
             Err(e) if e.code() == "E0580" => {
-                eprintln!("{}", e.to_warning(json));
+                torn.push(e);
                 continue;
             }
             Err(e) => return Err(e.into()),
@@ -61,12 +63,29 @@ fn ls(path: &Path, json: bool) -> Result<Done> {
                 quote(&m.graph),
                 quote(&m.graph_hash),
                 positions.join(","),
-                quote(&m.data(&path).display().to_string())
+                quote(&m.data(path).display().to_string())
             );
         } else {
             let graph = format!("{} ({})", m.graph, m.graph_hash.get(..12).unwrap_or_default());
             rows.push([m.step.to_string(), utc(m.time), human_bytes(m.bytes), m.version, graph]);
         }
+    }
+    // Where some can be used, the others are worth a warning (`verify` says more).
+    if manifests.len() == 1
+        && let Some(e) = torn.pop()
+    {
+        return Err(e.into());
+    }
+    if torn.len() == manifests.len() {
+        let message = format!("none of the {} checkpoints can be used", torn.len());
+        let mut e = Error::data("E0582", message).help("`tfc ckpt verify` says more");
+        for why in torn.iter().flat_map(Error::notes) {
+            e = e.note(why);
+        }
+        return Err(e.into());
+    }
+    for e in &torn {
+        super::tell(&format!("{}\n", e.to_warning(json || json_errors)));
     }
     if !json {
         out = table(&rows);

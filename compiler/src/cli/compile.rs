@@ -61,7 +61,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         emitter.write(artifact, &path, &mut timings)?;
     }
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     Ok(String::new().into())
 }

@@ -4,7 +4,7 @@
 //! is written, so that its numbers do not depend on the optimizer; one that trains
 //! is counted after gradients are made and the graph is optimized.
 
-use super::bench::parse_dims;
+use super::bench::{known_dims, parse_dims};
 use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::dump;
@@ -32,19 +32,21 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
     let options = super::options(&args.codegen);
     let mut timings = Timings::default();
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    let dims = parse_dims(&args.dims)?;
+    known_dims(&compiled.program.plan, &dims)?;
     let view = View {
         whole: &loaded.graph,
         graph: &graph,
         parameters,
         optimized: &compiled.graph,
         plan: &compiled.program.plan,
-        dims: parse_dims(&args.dims)?,
+        dims,
         nodes: args.nodes,
         layers: args.layers,
         sort: args.sort,
     };
     if args.codegen.timings {
-        eprint!("{}", timings.table());
+        super::tell(&timings.table());
     }
     let text = if args.json { format!("{:#}\n", view.json()) } else { view.text() };
     Ok(text.into())

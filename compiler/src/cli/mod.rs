@@ -38,6 +38,11 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(e) => {
+            if e.kind() == clap::error::ErrorKind::DisplayHelp
+                && let Some(cli) = asks_the_program(&args)
+            {
+                return execute(&cli);
+            }
             // Help and version are not failures.
             if !e.use_stderr() {
                 let _ = e.print();
@@ -47,19 +52,39 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
             return Exit::Usage as u8;
         }
     };
-    let _ = FORMAT.set(format(&cli));
-    match dispatch(&cli) {
+    execute(&cli)
+}
+
+/// `tfc run GRAPH --help` asks the program for help; `tfc run --help` asks tfc.
+fn asks_the_program(args: &[OsString]) -> Option<Cli> {
+    let at = args.iter().position(|a| a == "--help" || a == "-h")?;
+    let mut args = args.to_vec();
+    args.insert(at, "--".into());
+    let cli = Cli::try_parse_from(&args).ok()?;
+    match &cli.command {
+        Command::Run(run) if run.graph.as_os_str() != args[at + 1] => Some(cli),
+        _ => None,
+    }
+}
+
+fn execute(cli: &Cli) -> u8 {
+    let _ = FORMAT.set(format(cli));
+    match dispatch(cli) {
         Ok(Done { text, code }) => {
             let mut out = std::io::stdout().lock();
             match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
                 Ok(()) => code,
                 // `tfc ops | head` is no error.
                 Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => code,
-                Err(_) => Exit::Io as u8,
+                Err(e) => {
+                    let message = format!("cannot write to standard output: {e}");
+                    report(cli, &Diag::error("E0803", message).into());
+                    Exit::Io as u8
+                }
             }
         }
         Err(error) => {
-            report(&cli, &error);
+            report(cli, &error);
             error.exit() as u8
         }
     }
@@ -96,17 +121,18 @@ impl From<String> for Done {
 }
 
 fn dispatch(cli: &Cli) -> Result<Done, Error> {
+    let json = cli.message_format == args::MessageFormat::Json;
     match &cli.command {
         Command::Compile(args) => compile::run(args),
-        Command::Run(args) => run::run(args),
+        Command::Run(args) => run::run(args, json),
         Command::New(args) => new::run(args).map(Done::from),
         Command::Check(args) => check::run(args),
         Command::Opt(args) => opt::run(args),
         Command::Fmt(args) => fmt::run(args),
         Command::Explain(args) => explain::run(args).map(Done::from),
         Command::Inspect(args) => inspect::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Ckpt(args) => ckpt::run(args),
+        Command::Bench(args) => bench::run(args, json),
+        Command::Ckpt(args) => ckpt::run(args, json),
         Command::Gradcheck(args) => gradcheck::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
         Command::Completions(args) => {
@@ -147,8 +173,12 @@ pub(crate) fn warn(diags: &[Diag], sources: &SourceMap) {
 }
 
 fn print(diags: &[Diag], sources: &SourceMap, format: Style) {
-    let text = render(diags, sources, format);
-    // With standard error closed there is nobody to tell.
+    tell(&render(diags, sources, format));
+}
+
+/// Writes to standard error. With that closed there is nobody to tell, and with
+/// its disk full nowhere.
+pub(crate) fn tell(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 

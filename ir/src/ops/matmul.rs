@@ -39,7 +39,7 @@ pub const DEF: OpDef = OpDef {
             return Err(InferError::new("E0206", "`matmul` needs operands of one element type")
                 .at(Place::Operand(0), format!("this is {}", a.dtype))
                 .at(Place::Operand(1), format!("this is {}", b.dtype))
-                .help(format!("convert one of them: `cast(.., to: {})`", a.dtype)));
+                .help(super::util::convert_one(a.dtype, b.dtype)));
         }
         for (i, ty) in [a, b].into_iter().enumerate() {
             if ty.rank() < 2 {

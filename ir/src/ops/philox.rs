@@ -12,8 +12,8 @@
 use crate::attr::AttrKind;
 use crate::kernel::{Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::Pull;
-use crate::op::{AttrSpec, EvalCx, InferCx, InferError, Place};
-use crate::{Attr, Attrs, DType, Dim};
+use crate::op::{AttrSpec, EvalCx, Grad, InferCx, InferError, Place};
+use crate::{Attr, Attrs, DType, Dim, TensorType};
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -61,6 +61,16 @@ pub const FLOAT: AttrSpec = AttrSpec {
     default: Some(|| Attr::DType(DType::F32)),
     doc: "the element type, a float type",
 };
+
+/// Of all random ops: what they are told is a key and sizes.
+pub const NO_GRAD: Grad = Grad::Zero("random numbers depend on no tensor of floats");
+
+/// The result of the ops that make floats: of their `dtype` and `shape`.
+pub fn floats(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
+    check(cx)?;
+    let dtype = cx.attrs.dtype("dtype").unwrap_or(DType::F32);
+    Ok(vec![TensorType::new(dtype, cx.attrs.shape("shape"))])
+}
 
 /// What all random ops check.
 pub fn check(cx: &InferCx<'_>) -> Result<(), InferError> {

@@ -20,12 +20,8 @@ pub const DEF: OpDef = OpDef {
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
-    infer: |cx| {
-        philox::check(cx)?;
-        let dtype = cx.attrs.dtype("dtype").unwrap_or(DType::F32);
-        Ok(vec![TensorType::new(dtype, cx.attrs.shape("shape"))])
-    },
-    grad: Grad::Zero("random numbers depend on no tensor of floats"),
+    infer: philox::floats,
+    grad: philox::NO_GRAD,
     rules: &[],
     lower: Lower::Expand(|e, operands, attrs| {
         let dtype = attrs.dtype("dtype").unwrap_or(DType::F32);

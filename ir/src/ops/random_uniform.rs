@@ -6,7 +6,7 @@ use crate::eval::Array;
 use crate::kernel::{Scalar, ScalarOp, ScalarType};
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{DType, OpDef, TensorType};
+use crate::{DType, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "random_uniform",
@@ -17,12 +17,8 @@ pub const DEF: OpDef = OpDef {
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
-    infer: |cx| {
-        philox::check(cx)?;
-        let dtype = cx.attrs.dtype("dtype").unwrap_or(DType::F32);
-        Ok(vec![TensorType::new(dtype, cx.attrs.shape("shape"))])
-    },
-    grad: Grad::Zero("random numbers depend on no tensor of floats"),
+    infer: philox::floats,
+    grad: philox::NO_GRAD,
     rules: &[],
     lower: Lower::Index(|k, at| {
         let i = philox::linear(k, at);

@@ -44,7 +44,7 @@ pub fn same_dtype(cx: &InferCx<'_>, a: usize, b: usize) -> Result<(), InferError
     Err(InferError::new("E0206", format!("`{}` needs operands of one element type", cx.op))
         .at(Place::Operand(a), format!("this is {ta}"))
         .at(Place::Operand(b), format!("this is {tb}"))
-        .help(format!("convert one of them: `cast(.., to: {ta})`")))
+        .help(super::util::convert_one(ta, tb)))
 }
 
 /// The operand is a scalar.

@@ -7,6 +7,13 @@ use crate::vjp::{Emit, V, VjpArgs};
 use crate::{Attr, DType, Dim, Op, TensorType};
 use ndarray::{ArrayD, Axis};
 
+/// How to make operands of two element types one: by the one that keeps a
+/// fraction, or else the first.
+pub fn convert_one(a: DType, b: DType) -> String {
+    let to = if b.is_float() && !a.is_float() { b } else { a };
+    format!("convert one of them: `cast(.., to: {to})`")
+}
+
 /// All operands have one dtype and one shape; the result has it too.
 pub fn same(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
     same_shape(cx)?;
@@ -19,7 +26,7 @@ pub fn same(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
             )
             .at(Place::Operand(0), format!("this is {}", first.dtype))
             .at(Place::Operand(i), format!("this is {}", ty.dtype))
-            .help(format!("convert one of them: `cast(.., to: {})`", first.dtype)));
+            .help(convert_one(first.dtype, ty.dtype)));
         }
     }
     Ok(vec![first.clone()])

@@ -208,8 +208,19 @@ impl Lexer<'_> {
                     return self.push(Tok::Str, lo);
                 }
                 b'\\' if self.at + 1 < self.bytes.len() && self.peek(1) != b'\n' => {
+                    let escape = self.at;
                     self.at += 1;
+                    let known = matches!(self.peek(0), b'n' | b't' | b'r' | b'0' | b'"' | b'\\');
                     self.skip_char();
+                    if !known {
+                        let shown = &self.text[escape..self.at];
+                        let message = format!("`{shown}` means nothing in a string");
+                        self.diags.push(
+                            Diag::error("E0101", message)
+                                .at(self.span(escape), "not an escape")
+                                .help("strings know `\\n \\t \\r \\0 \\\" \\\\`; a backslash is `\\\\`"),
+                        );
+                    }
                 }
                 b'\n' | 0 if self.at >= self.bytes.len() || self.peek(0) == b'\n' => {
                     let span = self.span(lo);
@@ -280,8 +291,25 @@ impl Lexer<'_> {
         }
     }
 
+    /// `/* .. */`: told, and passed over as what it was meant to be.
+    fn block_comment(&mut self) {
+        let lo = self.at;
+        let rest = &self.text[lo..];
+        let line = rest.find('\n').unwrap_or(rest.len());
+        let end = rest.find("*/").map_or(line, |i| i + 2);
+        self.at = lo + end;
+        self.diags.push(
+            Diag::error("E0101", "`/*` means nothing here")
+                .at(Span::new(self.file, lo, lo + 2), "not part of the language")
+                .help("comments start with `//` and end with the line"),
+        );
+    }
+
     fn punct(&mut self) {
         let lo = self.at;
+        if (self.peek(0), self.peek(1)) == (b'/', b'*') {
+            return self.block_comment();
+        }
         let two = match (self.peek(0), self.peek(1)) {
             (b'.', b'.') => Some(Tok::DotDot),
             (b'-', b'>') => Some(Tok::Arrow),

@@ -1,7 +1,8 @@
 //! The graph language: text to [`Graph`] and back.
 //!
 //! Code map
-//! - [`lexer`], [`parse`], `parse_expr`, [`ast`]: text to tree, with recovery;
+//! - [`lexer`], [`parse`], `parse_stmt`, `parse_expr`, [`ast`]: text to tree, with
+//!   recovery;
 //! - [`resolve`]: tree to graph: names, inlining, types, sugar, effects;
 //! - [`mod@print`]: graph to flat, typed text that parses back to the same graph;
 //! - [`mod@fmt`]: source to source, keeping lines and comments;
@@ -21,6 +22,7 @@ pub mod library;
 pub(crate) mod names;
 pub mod parse;
 mod parse_expr;
+mod parse_stmt;
 pub mod print;
 pub mod resolve;
 pub mod same;

@@ -21,7 +21,7 @@ pub(super) fn independent(
         Diag::error("E0303", format!("{} does not depend on {name}", name_of(r, y)))
             .at(grad.span, format!("so this gradient with respect to {name} says nothing"))
             .also(made, format!("{name} is made here"))
-            .help(format!("leave {name} out of `wrt`, or use it in the computation")),
+            .help(format!("leave {name} out, or use it in the computation")),
     ])
 }
 

@@ -103,7 +103,16 @@ pub fn find(path: &Path) -> Result<PathBuf> {
             Error::data("E0582", format!("there is no checkpoint in `{}`", path.display()))
         });
     }
-    Ok(if step_of(path, DATA).is_some() { path.with_extension(MANIFEST) } else { path.into() })
+    if step_of(path, DATA).is_some() {
+        return Ok(path.with_extension(MANIFEST));
+    }
+    if path.exists() && path.extension().is_none_or(|e| e != MANIFEST) {
+        let e = Error::data("E0582", format!("`{}` is not a checkpoint", path.display()));
+        return Err(e
+            .note(format!("a checkpoint is a pair of files, step-N.{MANIFEST} and step-N.{DATA}"))
+            .help("name one of them, or the directory they are in"));
+    }
+    Ok(path.into())
 }
 
 #[cfg(test)]

@@ -142,7 +142,8 @@ fn load_some(model: &Model, path: &Path, needed: impl Fn(usize) -> bool) -> Resu
     }
     if !matched.missing.is_empty() {
         let missing = names(matched.missing.iter().map(String::as_str));
-        let e = Error::data("E0603", format!("`{}` lacks variable {missing}", path.display()));
+        let e = Error::data("E0603", format!("`{}` lacks variable {missing}", path.display()))
+            .help("use the state of this graph, or `--restore` to begin with what the file has");
         let graph = archive.metadata.iter().find(|(k, _)| k == "graph");
         return Err(match graph {
             Some((_, g)) if *g != model.plan().name => {

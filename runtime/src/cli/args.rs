@@ -23,6 +23,8 @@ pub struct Args {
     /// Readers and their files.
     pub data: Vec<(String, String)>,
     pub time: Option<Duration>,
+    pub calls: Option<usize>,
+    pub warmup: Option<usize>,
     pub checkpoint_dir: Option<String>,
     pub save_every: Option<usize>,
     pub keep: Option<usize>,
@@ -41,7 +43,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("--out", "NAME=FILE", "write a result to a file instead of printing it"),
     ("--state", "FILE", "variables: read if the file exists, written if the entry changes them"),
-    ("--batch", "N", "cut the feeds into batches of N"),
+    (
+        "--batch",
+        "N",
+        "cut the feeds into batches of N; rows of results are joined, scalars averaged",
+    ),
     ("--epochs", "N", "go through the feeds N times"),
     ("--steps", "N", "stop after N batches"),
     ("--data", "READER=PATH", "other files for a reader; several, one for each part, by commas"),
@@ -52,7 +58,9 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--resume", "", "go on from the newest good checkpoint, or start if there is none"),
     ("--restore", "FILE", "begin with the variables a file has under the same names"),
     ("--restore-map", "NEW=OLD", "look for variables `NEW..` under `OLD..` in that file"),
-    ("--time", "DURATION", "how long `bench` runs, such as 500ms or 2s"),
+    ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
+    ("--calls", "N", "how many calls `bench` measures, instead of --time"),
+    ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
     ("--threads", "N", "threads to use (also TFC_THREADS); results are the same for any number"),
     ("--message-format", "human|json", "how errors and results are written"),
     ("--quiet", "", "print nothing but errors"),
@@ -122,6 +130,11 @@ pub fn parse(args: &[String]) -> Result<Args> {
                 let d = duration(&v).ok_or_else(|| bad(name, &v, "a duration, such as 500ms"))?;
                 out.time = Some(d);
             }
+            "--calls" => out.calls = Some(positive(name, &value()?)?),
+            "--warmup" => {
+                let v = value()?;
+                out.warmup = Some(v.parse().map_err(|_| bad(name, &v, "a number"))?);
+            }
             "--message-format" => match value()?.as_str() {
                 "json" => out.json = true,
                 "human" => out.json = false,
@@ -173,7 +186,7 @@ fn renaming(name: &str, value: String) -> Result<(String, String)> {
 }
 
 /// `2s`, `500ms`, `1.5s`, or seconds.
-fn duration(text: &str) -> Option<Duration> {
+pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = match text {
         t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
         t if t.ends_with("us") => (&t[..t.len() - 2], 1e-6),

@@ -16,7 +16,7 @@
 
 pub mod args;
 mod batches;
-mod bench;
+pub mod bench;
 mod checkpoints;
 mod progress;
 pub mod signals;
@@ -47,6 +47,27 @@ pub struct Console<'a> {
     pub err: &'a mut dyn Write,
     /// Standard error is a terminal: a progress bar may be drawn.
     pub terminal: bool,
+}
+
+impl Console<'_> {
+    /// Writes a line that was asked for to standard output. A closed one is no
+    /// reason to fail, a full disk is: nobody should take silence for an answer.
+    pub fn say(&mut self, line: &str) -> Result<()> {
+        let mut write = || {
+            self.out.write_all(line.as_bytes())?;
+            if !line.ends_with('\n') {
+                self.out.write_all(b"\n")?;
+            }
+            self.out.flush()
+        };
+        match write() {
+            Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Error::io(
+                "E0803",
+                format!("cannot write to standard output: {}", io::io_reason(&e)),
+            )),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// What a program is, before it is loaded.
@@ -96,16 +117,16 @@ fn command(
     if args.help
         || (args.words.is_empty() && args.feeds.is_empty() && !args.signature) && !args.version
     {
-        let _ = write!(console.out, "{}", signature::help(&plan, name));
+        console.say(&signature::help(&plan, name))?;
         return Ok(End::Done);
     }
     if args.version {
-        let _ = writeln!(console.out, "{} (tfc {})", plan.name, env!("CARGO_PKG_VERSION"));
+        console.say(&format!("{} (tfc {})", plan.name, env!("CARGO_PKG_VERSION")))?;
         return Ok(End::Done);
     }
     if args.signature {
         let text = if args.json { signature::json(&plan) } else { signature::text(&plan, name) };
-        let _ = write!(console.out, "{text}");
+        console.say(&text)?;
         return Ok(End::Done);
     }
     let is_entry = |word: &str| user_entries(&plan).any(|(_, e)| e.name == word);
@@ -370,7 +391,7 @@ impl Session<'_> {
         }
         self.write_results(&results)?;
         if a.outs.is_empty() && !a.quiet && !in_batches && !streams {
-            self.print_results(&results, console);
+            self.print_results(&results, console)?;
         }
         Ok(End::Done)
     }
@@ -387,15 +408,16 @@ impl Session<'_> {
         files.iter().try_for_each(|(file, tensors)| io::write_tensors(Path::new(file), tensors))
     }
 
-    fn print_results(&self, results: &[TensorBuf], console: &mut Console<'_>) {
+    fn print_results(&self, results: &[TensorBuf], console: &mut Console<'_>) -> Result<()> {
         for (port, t) in self.entry().results.iter().zip(results) {
             let line = if self.args.json {
                 result_json(&port.name, t)
             } else {
                 format!("{}: {}", port.name, show::tensor(t.dtype, &t.shape, t.bytes()))
             };
-            let _ = writeln!(console.out, "{line}");
+            console.say(&line)?;
         }
+        Ok(())
     }
 }
 

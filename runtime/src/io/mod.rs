@@ -265,11 +265,42 @@ pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> 
     })
 }
 
+/// What a path names in the end: a link is written through, not replaced. A path
+/// that names nothing yet is its own end.
+pub fn destination(path: &Path) -> std::io::Result<PathBuf> {
+    let mut at = path.to_path_buf();
+    // Links may go round in circles.
+    for _ in 0..40 {
+        match std::fs::read_link(&at) {
+            Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
+            Err(_) => return Ok(at),
+        }
+    }
+    Err(std::io::Error::other("too many symbolic links"))
+}
+
+/// Whether something other than a file is there: a device, a pipe. Those are
+/// written to; a file cannot take their place.
+pub fn is_special(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir())
+}
+
 /// Runs `write` on a temporary file, flushes it to disk and renames it to `path`.
 pub fn atomically(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
 ) -> Result<()> {
+    let named = path;
+    let path = &destination(path).map_err(|e| cannot_write(named, &e))?;
+    if is_special(path) {
+        let straight = || {
+            let file = File::options().write(true).open(path)?;
+            let mut out = std::io::BufWriter::with_capacity(1 << 16, file);
+            write(&mut out)?;
+            out.flush()
+        };
+        return straight().map_err(|e| cannot_write(named, &e));
+    }
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(format!(".{}.tmp", std::process::id()));
     let temporary = path.with_file_name(name);
@@ -284,7 +315,7 @@ pub fn atomically(
     result.map_err(|e| {
         // Best effort: the error that matters is the first one.
         let _ = std::fs::remove_file(&temporary);
-        cannot_write(path, &e)
+        cannot_write(named, &e)
     })
 }
 

@@ -218,6 +218,16 @@ impl Resolver<'_> {
             diag = diag.fix(format!("did you mean `{near}`?"), span, near);
         } else if self.ops.contains_key(name) {
             diag = diag.help(format!("`{name}` is an op: call it, `{name}(...)`"));
+        } else if let Some((base, field)) = name.rsplit_once('.')
+            && matches!(self.lookup(base), Some(Val::Tensor(_)))
+        {
+            diag = diag.help(match field {
+                "shape" | "dtype" | "size" | "ndim" => {
+                    "sizes and element types have names in types: `func f(x: T[N, ..S])`"
+                        .to_string()
+                }
+                _ => format!("a tensor has no parts; ops are called: `{field}({base})`"),
+            });
         }
         self.error(diag)
     }

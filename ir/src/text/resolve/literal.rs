@@ -46,7 +46,10 @@ impl Number {
                 out.extend_from_slice(&v.to_le_bytes()[..dtype.size()]);
             }
             (Number::Float(v), _) if dtype.is_int() => {
-                return Err(format!("{v:?} is not a whole number, but {dtype} is wanted"));
+                return Err(match v.fract() == 0.0 {
+                    true => format!("{v:?} is written as a float, but {dtype} is wanted"),
+                    false => format!("{v:?} is not a whole number, but {dtype} is wanted"),
+                });
             }
             (Number::Int(v), _) => push_float(*v as f64, dtype, out),
             (Number::Float(v), _) => push_float(*v, dtype, out),

@@ -49,6 +49,14 @@ impl Resolver<'_> {
         }
         let extra = self.args(&call);
         let (Some(loss_value), Some(vars)) = (loss_value, vars) else { return Val::Poison };
+        let ty = self.build.func.ty(loss_value).clone();
+        if ty.rank() > 0 {
+            return self.error(
+                Diag::error("E0330", "`minimize` makes one number smaller")
+                    .at(loss.span, format!("this is {ty}, not a scalar"))
+                    .help("reduce it first: `minimize mean(..)`"),
+            );
+        }
         let mut operands = vec![loss_value];
         let mut spans = vec![loss.span];
         for (var, at) in &vars {

@@ -57,7 +57,15 @@ impl Resolver<'_> {
                 return None;
             }
         }
-        Some(TensorType::new(dtype, shape))
+        let full = TensorType::new(dtype, shape);
+        if !full.is_countable() {
+            self.error(
+                Diag::error("E0226", format!("{full} is too large"))
+                    .at(ty.span, "its size in bytes does not fit in 63 bits"),
+            );
+            return None;
+        }
+        Some(full)
     }
 
     fn rest_shape(&mut self, name: Option<&str>) -> Option<Vec<Dim>> {
