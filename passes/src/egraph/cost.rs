@@ -1,9 +1,9 @@
 //! What a program costs: the time of its kernels after fusion, in nanoseconds.
 //!
 //! A kernel is a value that has to be in memory together with everything that
-//! can be computed on the way to it; it costs a launch, the larger of its
-//! arithmetic and its traffic, and some of the smaller, because they overlap only
-//! in part. This follows the fuser closely enough to compare two programs, not to
+//! can be computed on the way to it; it costs a launch, its contraction, the
+//! larger of its other arithmetic and its traffic, and some of the smaller,
+//! because they overlap only in part. This follows the fuser closely enough to compare two programs, not to
 //! predict a run. Sizes that are only known when the program runs are taken as
 //! [`CostModel::unknown_dim`].
 //!
@@ -18,7 +18,7 @@ pub struct CostModel {
     /// Starting a kernel, ns.
     pub launch: f64,
     /// Bytes moved per ns by kernels that move up to so many bytes, in order.
-    pub traffic: [(f64, f64); 3],
+    pub traffic: [(f64, f64); 2],
     /// Simple elementwise operations per ns.
     pub scalar: f64,
     /// Multiply-adds count as two; per ns.
@@ -33,10 +33,10 @@ impl Default for CostModel {
     fn default() -> CostModel {
         CostModel {
             launch: 400.0,
-            traffic: [(1e6, 120.0), (24e6, 80.0), (f64::INFINITY, 18.0)],
-            scalar: 20.0,
-            contraction: 100.0,
-            exposed: 0.3,
+            traffic: [(24e6, 120.0), (f64::INFINITY, 36.0)],
+            scalar: 32.0,
+            contraction: 104.0,
+            exposed: 0.1,
             unknown_dim: 64,
         }
     }
@@ -84,12 +84,12 @@ impl CostModel {
         self.elements(ty) * ty.dtype.size() as f64
     }
 
-    /// What kernels cost that together take `launches`, compute for `busy` ns and
-    /// move so many bytes.
-    pub fn kernel(&self, launches: f64, busy: f64, bytes: f64) -> f64 {
+    /// What kernels cost that together take `launches`, contract and then do
+    /// `work` elementwise, each in ns, and move so many bytes.
+    pub fn kernel(&self, launches: f64, contraction: f64, work: f64, bytes: f64) -> f64 {
         let rate = self.traffic.iter().find(|(most, _)| bytes <= *most).map_or(1.0, |t| t.1);
         let moving = bytes / rate;
-        launches * self.launch + busy.max(moving) + self.exposed * busy.min(moving)
+        launches * self.launch + contraction + work.max(moving) + self.exposed * work.min(moving)
     }
 
     /// Simple operations per element (of the result; of the operand, for
@@ -142,10 +142,13 @@ impl CostModel {
 /// Simple operations one element takes.
 fn map_work(op: Op) -> f64 {
     match op {
-        Op::Exp | Op::Expm1 | Op::Log | Op::Log1p | Op::Sigmoid => 10.0,
-        Op::Tanh | Op::Erf | Op::Sin | Op::Cos => 14.0,
-        Op::Pow => 24.0,
-        Op::Div | Op::Sqrt | Op::Rsqrt | Op::Rem => 3.0,
+        Op::Exp | Op::Expm1 | Op::Sigmoid | Op::Tanh => 21.0,
+        Op::Log | Op::Log1p => 43.0,
+        Op::Erf => 58.0,
+        Op::Sin | Op::Cos => 150.0,
+        Op::Pow => 390.0,
+        Op::Sqrt | Op::Rsqrt => 10.0,
+        Op::Div | Op::Rem => 5.0,
         _ => 1.0,
     }
 }

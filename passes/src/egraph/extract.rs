@@ -474,8 +474,8 @@ impl<'p> State<'p> {
             return Kernel { members, inputs, cost: 0.0 };
         }
         bytes += read.values().map(|(_, b)| b).sum::<f64>();
-        let busy = work / model.scalar + contraction / model.contraction;
-        Kernel { members, inputs, cost: model.kernel(launches, busy, bytes) }
+        let (contraction, work) = (contraction / model.contraction, work / model.scalar);
+        Kernel { members, inputs, cost: model.kernel(launches, contraction, work, bytes) }
     }
 
     /// The kernels that come of the classes given, each the end of one before or
