@@ -3,8 +3,9 @@
 //! The search starts from the source program itself and swaps one class's node
 //! at a time whenever the whole program gets cheaper under the cost model, with
 //! fusion taken into account. So the result is never dearer than the source,
-//! and where nothing is gained the source form stays. A swap re-costs only the
-//! kernels it touches.
+//! and where nothing is gained the source form stays. Of two programs that cost
+//! the same, because both wait for memory, the one with less arithmetic is
+//! taken. A swap re-costs only the kernels it touches.
 //!
 //! Invariants
 //! - The chosen nodes form a graph without cycles that reaches from the roots.
@@ -71,6 +72,8 @@ struct State<'p> {
     root: Vec<bool>,
     level: Vec<u64>,
     kernel_cost: Vec<f64>,
+    /// Time the arithmetic of a kernel takes, hidden behind its traffic or not.
+    kernel_busy: Vec<f64>,
     /// The kernel a class is computed in.
     member: Vec<u32>,
     journal: Vec<Saved>,
@@ -279,6 +282,7 @@ impl<'p> State<'p> {
             root: vec![false; n],
             level: vec![0; n],
             kernel_cost: vec![0.0; n],
+            kernel_busy: vec![0.0; n],
             member: vec![NONE; n],
             journal: vec![],
             touched: vec![false; n],
@@ -430,8 +434,9 @@ impl<'p> State<'p> {
         Some(c)
     }
 
-    /// The classes computed in the kernel that ends at `root`, and its cost.
-    fn kernel(&self, root: u32) -> (Vec<u32>, f64) {
+    /// The classes computed in the kernel that ends at `root`, its cost, and what
+    /// its arithmetic alone takes.
+    fn kernel(&self, root: u32) -> (Vec<u32>, f64, f64) {
         let model = &self.p.model;
         let end = self.chosen(root);
         let out = &self.p.classes[root as usize];
@@ -485,19 +490,20 @@ impl<'p> State<'p> {
         }
         // A view of something in memory is nothing at all.
         if end.role == Role::View && members.len() == 1 {
-            return (members, 0.0);
+            return (members, 0.0, 0.0);
         }
         bytes += inputs.iter().map(|(_, b)| b).sum::<f64>();
         let busy = work / model.scalar + contraction / model.contraction;
-        (members, launches * model.launch + busy.max(bytes / model.bytes))
+        (members, launches * model.launch + busy.max(bytes / model.bytes), busy)
     }
 
     fn settle(&mut self, root: u32) {
-        let (members, cost) = self.kernel(root);
+        let (members, cost, busy) = self.kernel(root);
         for m in members {
             self.member[m as usize] = root;
         }
         self.kernel_cost[root as usize] = cost;
+        self.kernel_busy[root as usize] = busy;
     }
 
     /// Numbers that grow from operands to users, for the cycle check: the
@@ -554,7 +560,8 @@ impl<'p> State<'p> {
         false
     }
 
-    /// Tries another node for `c`; keeps it if the program gets cheaper.
+    /// Tries another node for `c`; keeps it if the program gets cheaper, or costs
+    /// the same with less to compute.
     fn attempt(&mut self, c: u32, k: u32, total: f64) -> Option<f64> {
         let new = &self.p.classes[c as usize].choices[k as usize];
         let old = self.chosen(c);
@@ -583,14 +590,19 @@ impl<'p> State<'p> {
             }
         }
         kernels.remove(&NONE);
-        let mut gain = 0.0;
+        let (mut gain, mut ease) = (0.0, 0.0);
         for &r in &kernels {
             gain += self.kernel_cost[r as usize];
+            ease += self.kernel_busy[r as usize];
             if self.is_kernel(r) {
-                gain -= self.kernel(r).1;
+                let (_, cost, busy) = self.kernel(r);
+                gain -= cost;
+                ease -= busy;
             }
         }
-        if gain <= total * GAIN {
+        // Both shrink in this order, so swaps never circle.
+        let better = gain > total * GAIN || gain >= 0.0 && ease > total * GAIN;
+        if !better {
             self.roll_back();
             return None;
         }
@@ -605,6 +617,7 @@ impl<'p> State<'p> {
         }
         for r in kernels {
             self.kernel_cost[r as usize] = 0.0;
+            self.kernel_busy[r as usize] = 0.0;
             if self.is_kernel(r) {
                 self.settle(r);
             }

@@ -145,7 +145,7 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
 }
 
 /// Deepest pattern a rule may have, in ops.
-const DEEPEST: usize = 5;
+const DEEPEST: usize = 6;
 
 /// Classes to search, by the kinds of their nodes, each list in order. Known
 /// values need no rewriting.
