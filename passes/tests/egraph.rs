@@ -351,3 +351,22 @@ fn the_search_stays_small() {
         assert_eq!(stats.stops.keys().collect::<Vec<_>>(), [&saturated], "{name}");
     }
 }
+
+/// The same with pieces: what they cost together is pinned too, and layers that
+/// repeat are searched once.
+#[test]
+fn the_search_of_pieces_stays_small() {
+    let cases = [
+        ("mlp-50", mlp(DType::F32, 50, 64, 10), 100),
+        ("transformer-12", transformer(DType::F32, 12, 64, 4, 16), 16_000),
+        ("resnet-8", resnet(DType::F32, 8, 16, 16), 4_000),
+    ];
+    for (name, net, most) in cases {
+        let (_, report) = optimized(&net, FloatMode::Fast);
+        let found: usize = report.explored.rules.values().map(|s| s.found).sum();
+        let nodes = report.explored.nodes;
+        assert!(2 * report.repeated > report.pieces, "{name}: {} again", report.repeated);
+        assert!(nodes <= most, "{name}: {nodes} e-nodes\n{}", report.timings());
+        assert!(found <= 20 * most, "{name}: {found} instances\n{}", report.timings());
+    }
+}
