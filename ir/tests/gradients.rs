@@ -337,8 +337,12 @@ fn every_documented_choice_is_checked() {
             && !op.name().contains("_grad")
             && **op != Op::MaxPoolTake
     };
-    let missing: Vec<&str> =
-        Op::ALL.iter().filter(says).filter(|op| !checked.contains(op)).map(|op| op.name()).collect();
+    let missing: Vec<&str> = Op::ALL
+        .iter()
+        .filter(says)
+        .filter(|op| !checked.contains(op))
+        .map(|op| op.name())
+        .collect();
     assert!(missing.is_empty(), "no kink of {missing:?} is checked");
 }
 
