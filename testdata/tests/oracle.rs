@@ -1,7 +1,7 @@
-//! The corpus without a compiler: every graph of it and every example is
-//! well-formed, and means the same by the interpreter before and after the
-//! passes, whichever float rewrites are allowed: results, and what is left in
-//! variables. So it does with every float widened to `f64`, to 1e-12.
+//! The corpus without a compiler: every graph of it is well-formed, and means
+//! the same by the interpreter before and after the passes, whichever float
+//! rewrites are allowed: results, and what is left in variables. So it does with
+//! every float widened to `f64`, to 1e-12.
 
 use tfc_ir::interp::{self, State};
 use tfc_ir::op::Stage;
@@ -61,15 +61,17 @@ fn check(case: &corpus::Case, wide: bool) -> Result<usize, String> {
     };
     let mut calls = 0;
     for func in plain.entries.iter().filter(|f| !f.runner) {
-        for dims in directive.assignments(&feeds::dims(func)) {
+        // In f64 only the numbers differ, so two sizes are enough.
+        let sizes = directive.assignments(&feeds::dims(func));
+        for dims in sizes.iter().take(if wide { 2 } else { usize::MAX }) {
             let feeds: Vec<Tensor> =
-                feeds::feeds(func, &directive, &dims).into_iter().map(|(_, t)| t).collect();
+                feeds::feeds(func, &directive, dims).into_iter().map(|(_, t)| t).collect();
             // The results, then the variables.
             let run = |graph: &Graph| {
                 let mut state = State::new(graph)?;
                 let mut out = interp::run(graph, &func.name, &feeds, &mut state)?;
                 out.extend(graph.vars.keys().filter_map(|v| state.get(v)));
-                Ok(out)
+                Ok::<_, interp::Error>(out)
             };
             calls += 1;
             let context = |e: interp::Error| format!("{} with {dims:?}: {e}", func.name);
@@ -116,8 +118,12 @@ fn check(case: &corpus::Case, wide: bool) -> Result<usize, String> {
 
 fn all_mean_the_same(wide: bool) {
     let mut failures = vec![];
-    let cases = corpus::valid();
-    assert!(cases.len() > 130, "{}", cases.len());
+    // Those of `parse` are there to be read; the examples take the interpreter
+    // minutes, and `run.rs` has them.
+    let dirs =
+        ["canonicalize", "cse", "dce", "diff", "egraph", "fold", "fuse", "ops", "plan", "run"];
+    let cases: Vec<corpus::Case> = dirs.iter().flat_map(|d| corpus::cases(d)).collect();
+    assert!(cases.len() > 110, "{}", cases.len());
     let mut calls = 0;
     for case in &cases {
         match check(case, wide) {
@@ -125,7 +131,7 @@ fn all_mean_the_same(wide: bool) {
             Err(why) => failures.push(format!("{}: {why}", case.path.display())),
         }
     }
-    assert!(calls > 500, "{calls} calls");
+    assert!(calls > 250, "{calls} calls");
     assert!(failures.is_empty(), "{} cases fail:\n{}", failures.len(), failures.join("\n"));
 }
 
