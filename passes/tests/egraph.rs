@@ -333,6 +333,23 @@ fn extraction_is_close_to_the_best_there_is() {
     assert!(tried >= 2, "only {tried} were small enough to try everything");
 }
 
+/// A runner that is rewritten is still a runner.
+#[test]
+fn runners_stay_runners() {
+    let text = "graph g\nqueue q: fifo(f32[2], capacity: 4)\n\
+        runner fill() {\n  x = f32[2](1, 2) * 1.0\n  enqueue(q, x * (f32[2](3, 4) + x) + x * x)\n}\n\
+        entry take() -> (x: f32[2]) { return dequeue(q) }\n";
+    let (graph, diags, _) = tfc_ir::text::load_str("g.graph", text);
+    let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
+    for mode in [FloatMode::Rounding, FloatMode::Fast] {
+        let (out, report) = optimize(&graph, &options(mode));
+        assert!(report.changed);
+        let runners = |g: &Graph| g.entries.iter().map(|e| e.runner).collect::<Vec<_>>();
+        assert_eq!(runners(&out), runners(&graph));
+        assert!(runners(&out).contains(&true));
+    }
+}
+
 /// E-nodes of whole networks, pinned: a rule that makes the search grow shows
 /// up here.
 #[test]
