@@ -11,6 +11,10 @@
 //! differentiated by is moved off that by a little noise, because zeros hide
 //! mistakes. Where the slopes to both sides differ there is a kink; such elements
 //! are counted and not judged.
+//!
+//! A gradient inside `if` or `while` is checked in the first few runs of its
+//! block, at the values that come there: what the loop carries, what variables
+//! hold. What cannot be checked is listed with the reason.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -67,15 +71,35 @@ pub struct Row {
     pub at: Option<Vec<usize>>,
     pub gradient: f64,
     pub difference: f64,
+    /// Inside control flow: runs of the block it was checked in.
+    pub runs: Option<usize>,
     pub ok: bool,
+}
+
+/// A gradient that was not checked.
+#[derive(Clone, Debug)]
+pub struct Unchecked {
+    pub entry: String,
+    pub of: String,
+    pub why: String,
+}
+
+impl Row {
+    /// The same gradient, checked at two points.
+    fn and(self, other: Row) -> Row {
+        let runs = self.runs.map(|n| n + other.runs.unwrap_or(0));
+        let (checked, kinks) = (self.checked + other.checked, self.kinks + other.kinks);
+        let worse = !other.ok && self.ok || other.ok == self.ok && other.worst > self.worst;
+        let shown = if worse { other } else { self };
+        Row { runs, checked, kinks, ..shown }
+    }
 }
 
 /// What [`gradcheck`] found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub rows: Vec<Row>,
-    /// Gradients inside `if` and `while`, which have no one value: by entry.
-    pub inside: Vec<(String, usize)>,
+    pub unchecked: Vec<Unchecked>,
 }
 
 impl Report {
@@ -89,7 +113,7 @@ impl Report {
         let head = ["entry", "gradient of", "by", "checked", "largest error", ""];
         let mut lines: Vec<[String; 6]> = vec![head.map(str::to_string)];
         for r in &self.rows {
-            let verdict = match (r.ok, r.kinks) {
+            let mut verdict = match (r.ok, r.kinks) {
                 (false, _) => {
                     let place = match &r.at {
                         Some(at) => format!("at {at:?}"),
@@ -101,6 +125,11 @@ impl Report {
                 (true, 0) => "ok".to_string(),
                 (true, n) => format!("ok, {n} at a kink"),
             };
+            match r.runs {
+                None => {}
+                Some(1) => verdict += ", in one run of its block",
+                Some(n) => verdict += &format!(", in {n} runs of its block"),
+            }
             let error = format!("{:.1e}", r.worst);
             let checked = r.checked.to_string();
             lines.push([r.entry.clone(), r.of.clone(), r.by.clone(), checked, error, verdict]);
@@ -125,8 +154,9 @@ impl Report {
             );
             let _ = writeln!(out, "{}", row.trim_end());
         }
-        for (entry, n) in &self.inside {
-            let _ = writeln!(out, "{entry}: {n} inside control flow, not checked");
+        for u in &self.unchecked {
+            let _ =
+                writeln!(out, "{}: the gradient of {} is not checked: {}", u.entry, u.of, u.why);
         }
         out
     }
@@ -145,8 +175,13 @@ impl Report {
                 "at": r.at,
                 "gradient": r.gradient,
                 "difference": r.difference,
+                "runs": r.runs,
                 "ok": r.ok,
             });
+            let _ = writeln!(out, "{line}");
+        }
+        for u in &self.unchecked {
+            let line = serde_json::json!({ "entry": u.entry, "of": u.of, "unchecked": u.why });
             let _ = writeln!(out, "{line}");
         }
         out
@@ -182,16 +217,29 @@ pub(crate) fn check(graph: &Graph, sources: &SourceMap, options: &Options) -> Re
     known_names(graph, &names, options)?;
     let mut report = Report::default();
     for name in names {
-        let (found, inside) =
+        let (found, unchecked) =
             probes(graph, &name).map_err(|diags| Error::new(diags, sources.clone()))?;
-        if inside > 0 {
-            report.inside.push((name.clone(), inside));
-        }
+        let mut skip = |of: &str, why: &str| {
+            let (entry, of, why) = (name.clone(), of.to_string(), why.to_string());
+            report.unchecked.push(Unchecked { entry, of, why });
+        };
+        unchecked.iter().for_each(|u| skip(&u.of, u.why));
         for probe in &found {
-            let point = Point::new(probe, options).map_err(|e| failed(e, sources))?;
+            let points = Point::all(probe, options).map_err(|e| failed(e, sources))?;
+            if points.is_empty() {
+                skip(&probe.of, "its block never runs with these feeds; give others");
+                continue;
+            }
             for target in 0..probe.targets.len() {
-                let row = point.compare(target, options).map_err(|e| failed(e, sources))?;
-                report.rows.push(row);
+                let mut row: Option<Row> = None;
+                for point in &points {
+                    let here = point.compare(target, options).map_err(|e| failed(e, sources))?;
+                    row = Some(match row {
+                        None => here,
+                        Some(before) => before.and(here),
+                    });
+                }
+                report.rows.extend(row);
             }
         }
     }
@@ -244,7 +292,82 @@ struct Point<'a> {
     seed: u64,
 }
 
+/// Runs of a block in which a gradient inside it is checked.
+const RUNS: i64 = 3;
+
 impl<'a> Point<'a> {
+    /// Where to check: at one point, or in some runs of the block around.
+    fn all(
+        probe: &'a Probe,
+        options: &Options,
+    ) -> std::result::Result<Vec<Point<'a>>, interp::Error> {
+        if !probe.inside {
+            return Ok(vec![Point::new(probe, options)?]);
+        }
+        let mut last = None;
+        // Integers may say how often a loop runs, and any feed whether a branch is
+        // taken: other feeds are tried until one gets there.
+        for (attempt, integers) in [4, 2, 1, 4, 4, 4].into_iter().enumerate() {
+            let options = Options { seed: options.seed + attempt as u64, ..options.clone() };
+            let mut out = vec![];
+            for run in 0..RUNS {
+                match Point::in_run(probe, &options, integers, run) {
+                    Ok(Some(point)) => out.push(point),
+                    Ok(None) => break,
+                    Err(e) => {
+                        last = last.or(Some(e));
+                        break;
+                    }
+                }
+            }
+            if !out.is_empty() {
+                return Ok(out);
+            }
+        }
+        last.map_or(Ok(vec![]), Err)
+    }
+
+    /// The point a block is at in one of its runs, if there is such a run.
+    fn in_run(
+        probe: &'a Probe,
+        options: &Options,
+        integers: u64,
+        run: i64,
+    ) -> std::result::Result<Option<Point<'a>>, interp::Error> {
+        let graph = &probe.graph;
+        let func = &graph.entries[0];
+        let own = func.params().len() - 1;
+        let dims = sizes(graph, func, options);
+        let state = State::new(graph)?;
+        let mut random = Random(options.seed);
+        let feeds: Vec<Tensor> = func.params()[..own]
+            .iter()
+            .map(|p| feed(func, *p, &dims, options, integers, &mut random))
+            .collect();
+        let mut all = feeds.clone();
+        all.push(Tensor::from_i64(DType::I64, vec![], [run]));
+        let results = interp::run(graph, "gradient", &all, &mut state.clone())?;
+        let Some((runs, results)) = results.split_last() else { return Ok(None) };
+        if runs.to_i64().first().is_none_or(|n| *n <= run) {
+            return Ok(None);
+        }
+        let first = 1 + probe.seeded as usize;
+        let ct = if probe.seeded { results[1].to_f64() } else { vec![1.0] };
+        let (gradients, stopped) = results[first..].split_at(probe.targets.len());
+        let deltas = probe.targets.iter().zip(gradients);
+        let deltas = deltas.map(|(t, g)| Tensor::splat(t.ty.dtype, g.shape().to_vec(), 0.0));
+        Ok(Some(Point {
+            probe,
+            state,
+            feeds,
+            deltas: deltas.collect(),
+            stopped: stopped.to_vec(),
+            ct,
+            gradients: gradients.iter().map(Tensor::to_f64).collect(),
+            seed: options.seed,
+        }))
+    }
+
     fn new(probe: &'a Probe, options: &Options) -> std::result::Result<Point<'a>, interp::Error> {
         let graph = &probe.graph;
         let func = &graph.entries[0];
@@ -334,6 +457,7 @@ impl<'a> Point<'a> {
             at: None,
             gradient: 0.0,
             difference: 0.0,
+            runs: self.probe.inside.then_some(1),
             ok: true,
         };
         let here = self.value(target, &base)?;

@@ -287,6 +287,70 @@ fn opt_prints_the_graph_after_each_pass() {
     assert!(ok(&s.tfc_with(&["check", "-"], &last)).contains("twice"));
 }
 
+const SLOPE: &str = "\
+graph slope
+entry step(x: f32[8]) -> (y: f32[8], dx: f32[8]) {
+  y = sigmoid(x)
+  return y, grad(sum(y), wrt: x)
+}
+";
+
+#[test]
+fn opt_explains_every_node_that_comes_out() {
+    let s = Sandbox::new();
+    s.write("slope.graph", SLOPE);
+    let text = ok(&s.tfc(&["opt", "slope.graph", "--explain"]));
+    assert_eq!(
+        text,
+        "step: y = sigmoid: f32[8] <- sigmoid at slope.graph:3:7: as written\n\
+         step: sub: f32[8] <- vjp.sigmoid.0 at slope.graph:3:7: vjp.sigmoid.0\n\
+         step: mul: f32[8] <- vjp.sigmoid.0 at slope.graph:3:7: vjp.sigmoid.0 > mul.one\n"
+    );
+    let without = ok(&s.tfc(&["opt", "slope.graph", "--explain", "--without", "mul.one"]));
+    assert!(!without.contains("mul.one"), "{without}");
+    assert_eq!(without.lines().filter(|l| l.contains(": mul: ")).count(), 2, "{without}");
+}
+
+#[test]
+fn explanations_as_json_are_one_object_a_line() {
+    let s = Sandbox::new();
+    s.write("slope.graph", SLOPE);
+    let text = ok(&s.tfc(&["opt", "slope.graph", "--explain", "json"]));
+    let objects: Vec<serde_json::Value> = text
+        .lines()
+        .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}")))
+        .collect();
+    assert_eq!(objects.len(), 3, "{text}");
+    for o in &objects {
+        let mut keys: Vec<&str> = o.as_object().unwrap().keys().map(String::as_str).collect();
+        keys.sort();
+        assert_eq!(keys, ["at", "entry", "from", "name", "node", "rules"], "{o}");
+        assert_eq!(o["entry"], "step");
+        assert_eq!(o["at"], "slope.graph:3:7");
+    }
+    assert_eq!((&objects[0]["name"], &objects[0]["from"]), (&"y".into(), &"sigmoid".into()));
+    assert_eq!(objects[0]["rules"], serde_json::json!([]));
+    assert_eq!(objects[2]["node"], "mul: f32[8]");
+    assert_eq!(objects[2]["rules"], serde_json::json!(["vjp.sigmoid.0", "mul.one"]));
+    fails(&s.tfc(&["opt", "slope.graph", "--explain", "yaml"]), 2, "json");
+}
+
+#[test]
+fn a_rule_that_is_not_there_cannot_be_left_out() {
+    let s = Sandbox::new();
+    let text = fails(&s.tfc(&["opt", "small.graph", "--without", "add.facter"]), 2, "E0902");
+    assert!(text.contains("there is no rewrite rule `add.facter`"), "{text}");
+    assert!(text.contains("did you mean `add.factor`?"), "{text}");
+    let text = fails(&s.tfc(&["opt", "small.graph", "--without", "qqqqq"]), 2, "E0902");
+    assert!(text.contains("--explain"), "{text}");
+    // One wrong name among right ones is still wrong.
+    fails(&s.tfc(&["opt", "small.graph", "--without", "mul.one,mul.onee"]), 2, "`mul.one`?");
+    let json = s.tfc(&["opt", "small.graph", "--without", "x.y", "--message-format", "json"]);
+    let line = err(&json);
+    let diag: serde_json::Value = serde_json::from_str(line.lines().next().unwrap()).unwrap();
+    assert_eq!(diag["code"], "E0902", "{line}");
+}
+
 #[test]
 fn checkpoints_are_listed_checked_and_compared() {
     let s = Sandbox::new();

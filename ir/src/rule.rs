@@ -227,6 +227,13 @@ impl<'a> Match<'a> {
         names.iter().all(|n| !self.e.is_broadcast(self.var(n)))
     }
 
+    /// Whether the small operands beside `x` may meet: `x` is neither a repeated
+    /// smaller value, which would meet them anyway, in every order, nor the root
+    /// itself, which would only learn that what they make is one (or zero).
+    pub fn joins(&self) -> bool {
+        self.var("x") != self.root && self.full_size(&["x"])
+    }
+
     pub fn head(&self, label: &str) -> Option<&'a Head> {
         self.heads.get(self.pattern.labels.iter().position(|l| l == label)?)
     }

@@ -58,12 +58,15 @@ fn broken_graphs_say_what_and_where() {
     paths.retain(|p| p.extension().is_some_and(|e| e == "graph"));
     paths.sort();
     let mut wrong = vec![];
+    // What passes find is compared where there are passes.
+    let late = |code: &str| codes::all().any(|c| c.code == code && c.late);
     for path in &paths {
         let text = std::fs::read_to_string(path).expect("readable");
         let mut want = vec![];
         for (i, line) in text.lines().enumerate() {
             let Some((_, marks)) = line.split_once("//~") else { continue };
-            want.extend(marks.split_whitespace().map(|code| (i + 1, code.to_string())));
+            let marks = marks.split_whitespace().filter(|code| !late(code));
+            want.extend(marks.map(|code| (i + 1, code.to_string())));
         }
         let mut sources = SourceMap::default();
         let file = sources.add("case.graph", text.clone());

@@ -299,6 +299,13 @@ fn subgradients_at_kinks() {
         one(Op::ReduceMin, &[1.0, 1.0, 4.0, 1.0]).ints("axes", &[0]),
         &[&[1.0 / 3.0, 1.0 / 3.0, 0.0, 1.0 / 3.0]],
     );
+    // The first of equal elements of a window; each window by itself.
+    let image = Tensor::from_f64(DType::F64, vec![1, 1, 2, 3], [5.0, 5.0, 1.0, 5.0, 2.0, 1.0]);
+    let pooled = row(Op::MaxPool, vec![In::Given(image)])
+        .ints("window", &[2, 2])
+        .ints("stride", &[1, 1])
+        .ints("pad", &[0, 0, 0, 0]);
+    check(pooled, &[&[1.0, 1.0, 0.0, 0.0, 0.0, 0.0]]);
     check(one(Op::Prod, &[2.0, 0.0, 3.0]).ints("axes", &[0]), &[&[0.0, 6.0, 0.0]]);
     check(one(Op::Prod, &[0.0, 0.0, 3.0]).ints("axes", &[0]), &[&[0.0, 0.0, 0.0]]);
     let truth = Tensor::from_i64(DType::Bool, vec![2], [1, 0]);
@@ -306,6 +313,37 @@ fn subgradients_at_kinks() {
         row(Op::Select, vec![In::Given(truth), floats(&[1.0, f64::NAN]), floats(&[f64::NAN, 2.0])]),
         &[&[1.0, 0.0], &[0.0, 1.0]],
     );
+}
+
+/// Ops whose reference says which side a derivative takes are in the test above.
+#[test]
+fn every_documented_choice_is_checked() {
+    let checked = [
+        Op::Abs,
+        Op::Clamp,
+        Op::MaxPool,
+        Op::Maximum,
+        Op::Minimum,
+        Op::Pow,
+        Op::ReduceMax,
+        Op::ReduceMin,
+        Op::Relu,
+    ];
+    let says = |op: &&Op| {
+        let summary = op.def().summary;
+        matches!(op.def().grad, Grad::Vjp(_))
+            && ["derivative", "gradient"].iter().any(|w| summary.contains(w))
+            // Linear, and part of another op's gradient.
+            && !op.name().contains("_grad")
+            && **op != Op::MaxPoolTake
+    };
+    let missing: Vec<&str> = Op::ALL
+        .iter()
+        .filter(says)
+        .filter(|op| !checked.contains(op))
+        .map(|op| op.name())
+        .collect();
+    assert!(missing.is_empty(), "no kink of {missing:?} is checked");
 }
 
 /// Zeros where a quotient would hide a second derivative.

@@ -6,7 +6,11 @@
 //! differentiated, with the results of `stop_gradient` given from outside: they
 //! are constants to the gradient, so they must be to the differences.
 //!
+//! A `grad` inside control flow is set apart in one run of its block: [`inside`].
+//!
 //! Everything is in `f64`, whatever the graph says.
+
+pub mod inside;
 
 use crate::differentiate::differentiate;
 use crate::pipeline::Options;
@@ -34,11 +38,22 @@ pub struct Probe {
     pub seeded: bool,
     /// `stop_gradient`s whose results the second entry is given.
     pub stopped: usize,
+    /// Whether it stands inside control flow. Entry `gradient` then has the number
+    /// of a run of the block instead of deltas, and gives one more result, how
+    /// many runs there were; `stopped` counts all that is given to the block.
+    pub inside: bool,
     /// Entry `gradient` gives what is differentiated, the cotangent if any, the
     /// gradients and the stopped values. Entry `value` gives the first two. Both
     /// have the entry's parameters, then the deltas; the second also the stopped
     /// values.
     pub graph: Graph,
+}
+
+/// A `grad` that cannot be set apart.
+#[derive(Clone, Debug)]
+pub struct Unchecked {
+    pub of: String,
+    pub why: inside::Why,
 }
 
 #[derive(Clone, Debug)]
@@ -49,23 +64,30 @@ pub struct Target {
     pub param: Option<usize>,
 }
 
-/// Every `grad` of an entry's body, and how many stand inside control flow, where
-/// they have no one value.
-pub fn probes(graph: &Graph, entry: &str) -> Result<(Vec<Probe>, usize), Vec<Diag>> {
+/// Every `grad` of an entry, in the order of the text.
+pub fn probes(graph: &Graph, entry: &str) -> Result<(Vec<Probe>, Vec<Unchecked>), Vec<Diag>> {
     let graph = widen(graph);
     let Some(func) = graph.entries.iter().find(|f| f.name == entry) else {
         return Err(vec![Diag::error("E0911", format!("there is no entry `{entry}`"))]);
     };
-    let body = &func.regions[func.body].nodes;
-    let at: Vec<NodeId> =
-        body.iter().copied().filter(|id| func.nodes[*id].op == Op::Grad).collect();
-    let mut all = 0;
-    func.walk(&mut |_, node| all += (node.op == Op::Grad) as usize);
-    let mut out = vec![];
-    for id in &at {
-        out.push(probe(&graph, func, *id)?);
+    let body: BTreeSet<NodeId> = func.regions[func.body].nodes.iter().copied().collect();
+    let mut all = vec![];
+    func.walk(&mut |id, node| all.extend((node.op == Op::Grad).then_some(id)));
+    let (mut out, mut unchecked) = (vec![], vec![]);
+    for id in all {
+        if body.contains(&id) {
+            out.push(probe(&graph, func, id)?);
+            continue;
+        }
+        match inside::probe(&graph, func, id)? {
+            Ok(probe) => out.push(probe),
+            Err(why) => {
+                let of = name(&graph, func, func.nodes[id].operands[0]);
+                unchecked.push(Unchecked { of, why });
+            }
+        }
     }
-    Ok((out, all - at.len()))
+    Ok((out, unchecked))
 }
 
 /// The graph with every float type made `f64`.
@@ -74,6 +96,9 @@ pub fn widen(graph: &Graph) -> Graph {
     let mut out = graph.clone();
     for var in out.vars.values_mut() {
         var.ty.dtype = wide(var.ty.dtype);
+        if let Some(queue) = &mut var.queue {
+            Arc::make_mut(queue).parts.iter_mut().for_each(|p| p.dtype = wide(p.dtype));
+        }
     }
     for func in std::iter::once(&mut out.init).chain(&mut out.entries) {
         for value in func.values.values_mut() {
@@ -159,6 +184,7 @@ fn probe(graph: &Graph, old: &Func, grad: NodeId) -> Result<Probe, Vec<Diag>> {
         targets: targets.into_iter().map(|(_, t)| t).collect(),
         seeded,
         stopped: stopped.len(),
+        inside: false,
         graph: written.graph,
     })
 }

@@ -183,6 +183,73 @@ fn softmax_cross_entropy_has_the_textbook_gradient() {
     assert_close(&run(&out), &run(&plain(&two_steps)), 1e-6);
 }
 
+/// Cross-entropy in four ways a user may write it, `log(softmax(z))` among them.
+const LOSSES: [&str; 4] = [
+    "-mean(sum(one_hot(y, depth: 4, dtype: f32) * nn.log_softmax(z), axis: 1))",
+    "-mean(sum(one_hot(y, depth: 4, dtype: f32) * log(nn.softmax(z)), axis: 1))",
+    "-mean(sum(one_hot(y, depth: 4, dtype: f32) * log(naive(z)), axis: 1))",
+    "-mean(gather(reshape(log(nn.softmax(z)), [24]), iota(shape: [6]) * 4 + y))",
+];
+
+/// Nothing is divided but by the sum of exponentials, so that a probability of
+/// zero gives no NaN: neither by default nor with `--fast-math`.
+#[test]
+fn no_gradient_divides_by_a_probability() {
+    let mut z = vec![0.0; 24];
+    // exp(-300) is zero in f32.
+    for (i, v) in z.iter_mut().enumerate() {
+        *v = if i % 4 == i / 4 % 4 { 0.0 } else { -300.0 * (i % 3) as f64 };
+    }
+    let labels = [1, 2, 0, 3, 1, 2];
+    let feeds = [
+        Tensor::from_f64(DType::F32, vec![6, 4], z.clone()),
+        Tensor::from_i64(DType::I32, vec![6], labels),
+    ];
+    let mut want = vec![];
+    for (row, label) in z.chunks(4).zip(labels) {
+        let top = row.iter().fold(f64::MIN, |a, b| a.max(*b));
+        let total: f64 = row.iter().map(|v| (v - top).exp()).sum();
+        let one = |i: usize| if i as i64 == label { 1.0 } else { 0.0 };
+        want.extend(row.iter().enumerate().map(|(i, v)| ((v - top).exp() / total - one(i)) / 6.0));
+    }
+    for loss in LOSSES {
+        let text = format!(
+            "graph g\nuse nn\n\
+             func naive(z) {{\n  e = exp(z - max(z, axis: 1, keep: true))\n  return e / sum(e, axis: 1, keep: true)\n}}\n\
+             entry train(z: f32[6, 4], y: i32[6]) -> (dz: f32[6, 4]) {{\n  loss = {loss}\n  return grad(loss, wrt: z)\n}}\n"
+        );
+        let (graph, diags, _) = tfc_ir::text::load_str("g.graph", &text);
+        let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
+        for mode in [FloatMode::Rounding, FloatMode::Fast] {
+            let egraph = Options { mode, ..Options::default() };
+            let options = tfc_passes::Options { egraph, ..Default::default() };
+            let names = ["canonicalize", "fold", "cse", "differentiate", "egraph", "dce"];
+            let passes = tfc_passes::pipeline::PASSES.iter().filter(|p| names.contains(&p.name));
+            let passes: Vec<_> = passes.collect();
+            let out =
+                tfc_passes::pipeline::run_each(graph.clone(), &passes, &options, &mut |_, _| {});
+            let out = out.unwrap_or_else(|d| panic!("{d:?}"));
+            let func = &out.entries[0];
+            let shown = tfc_ir::text::print(&out);
+            func.walk(&mut |_, n| {
+                assert!(n.op != Op::Log && n.op != Op::Eq, "{loss}: {shown}");
+                if n.op == Op::Div {
+                    let mut by = func.def(n.operands[1]).map(|d| &func.nodes[d]);
+                    while let Some(n) = by.filter(|n| matches!(n.op, Op::Broadcast | Op::Reshape)) {
+                        by = func.def(n.operands[0]).map(|d| &func.nodes[d]);
+                    }
+                    assert_eq!(by.map(|n| n.op), Some(Op::Sum), "{loss}: {shown}");
+                }
+            });
+            let mut state = interp::State::zeros(&out).unwrap();
+            let got = interp::run(&out, "train", &feeds, &mut state).unwrap()[0].to_f64();
+            for (g, w) in got.iter().zip(&want) {
+                assert!((g - w).abs() < 1e-6, "{loss}: {got:?}\n{want:?}\n{shown}");
+            }
+        }
+    }
+}
+
 #[test]
 fn the_derivative_of_sigmoid_reuses_the_forward_value() {
     let net = Net::new(DType::F32);
@@ -266,6 +333,23 @@ fn extraction_is_close_to_the_best_there_is() {
     assert!(tried >= 2, "only {tried} were small enough to try everything");
 }
 
+/// A runner that is rewritten is still a runner.
+#[test]
+fn runners_stay_runners() {
+    let text = "graph g\nqueue q: fifo(f32[2], capacity: 4)\n\
+        runner fill() {\n  x = f32[2](1, 2) * 1.0\n  enqueue(q, x * (f32[2](3, 4) + x) + x * x)\n}\n\
+        entry take() -> (x: f32[2]) { return dequeue(q) }\n";
+    let (graph, diags, _) = tfc_ir::text::load_str("g.graph", text);
+    let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
+    for mode in [FloatMode::Rounding, FloatMode::Fast] {
+        let (out, report) = optimize(&graph, &options(mode));
+        assert!(report.changed);
+        let runners = |g: &Graph| g.entries.iter().map(|e| e.runner).collect::<Vec<_>>();
+        assert_eq!(runners(&out), runners(&graph));
+        assert!(runners(&out).contains(&true));
+    }
+}
+
 /// E-nodes of whole networks, pinned: a rule that makes the search grow shows
 /// up here.
 #[test]
@@ -282,5 +366,24 @@ fn the_search_stays_small() {
         assert!(stats.nodes <= most, "{name}: {} e-nodes\n{}", stats.nodes, report.timings());
         let saturated = tfc_passes::egraph::saturate::Stop::Saturated;
         assert_eq!(stats.stops.keys().collect::<Vec<_>>(), [&saturated], "{name}");
+    }
+}
+
+/// The same with pieces: what they cost together is pinned too, and layers that
+/// repeat are searched once.
+#[test]
+fn the_search_of_pieces_stays_small() {
+    let cases = [
+        ("mlp-50", mlp(DType::F32, 50, 64, 10), 100),
+        ("transformer-12", transformer(DType::F32, 12, 64, 4, 16), 16_000),
+        ("resnet-8", resnet(DType::F32, 8, 16, 16), 4_000),
+    ];
+    for (name, net, most) in cases {
+        let (_, report) = optimized(&net, FloatMode::Fast);
+        let found: usize = report.explored.rules.values().map(|s| s.found).sum();
+        let nodes = report.explored.nodes;
+        assert!(2 * report.repeated > report.pieces, "{name}: {} again", report.repeated);
+        assert!(nodes <= most, "{name}: {nodes} e-nodes\n{}", report.timings());
+        assert!(found <= 20 * most, "{name}: {found} instances\n{}", report.timings());
     }
 }

@@ -128,3 +128,43 @@ fn ops_and_gradients_agree_with_the_interpreter() {
     }
     assert!(failures.is_empty(), "{} failures\n{}", failures.len(), failures.join("\n"));
 }
+
+/// Every `vjp.<op>.<operand>` of the rule table writes out some gradient here.
+#[test]
+fn every_gradient_rule_applies() {
+    use tfc_ir::op::Kind;
+    use tfc_passes::egraph::rules::{self, Body};
+    use tfc_passes::pipeline::{Details, PASSES, run_each};
+    let mut found = std::collections::BTreeMap::new();
+    let until = PASSES.iter().position(|p| p.name == "egraph").expect("the pass");
+    let passes: Vec<_> = PASSES[..=until].iter().collect();
+    let mut graphs: Vec<Graph> = rows::rows().iter().map(|r| build(r, DType::F64).0).collect();
+    // The rows cast to the type that is there already.
+    let cast = "entry f(x: f32[3]) -> f32[3] { return grad(sum(exp(cast(x, to: f64))), wrt: x) }";
+    graphs.extend(tfc_ir::text::load_str("cast.graph", cast).0);
+    for graph in graphs {
+        let after = run_each(graph, &passes, &Default::default(), &mut |ran, _| {
+            if let Details::Egraph(report) = &ran.details {
+                for (rule, stats) in &report.stats.rules {
+                    *found.entry(*rule).or_insert(0) += stats.found;
+                }
+            }
+        });
+        assert!(after.is_ok(), "{:?}", after.err());
+    }
+    let mut idle = vec![];
+    for (i, rule) in rules::table().iter().enumerate() {
+        if !matches!(rule.body, Body::Expand) {
+            continue;
+        }
+        let tfc_passes::egraph::lang::Kind::Vjp(op, wrt) = rule.roots[0] else { continue };
+        let operand = op.def().operands[usize::from(wrt).min(op.def().operands.len() - 1)];
+        // Nothing flows to integers and truth values.
+        let flows = !matches!(operand.kind, Kind::Int | Kind::Index | Kind::Bool | Kind::Key);
+        let id = tfc_passes::egraph::analysis::RuleId(i as u16);
+        if flows && found.get(&id).is_none_or(|n| *n == 0) {
+            idle.push(&rule.name);
+        }
+    }
+    assert!(idle.is_empty(), "{idle:?}");
+}

@@ -120,6 +120,38 @@ fn passes_tell_the_truth() {
     assert!(changes > 20);
 }
 
+/// Any pass can run alone, on a graph as it was read, and again on what it made;
+/// it says truly whether that changed anything. What is left can be run by all
+/// passes and means what it meant.
+#[test]
+fn every_pass_runs_alone_and_tells_the_truth() {
+    let mut all = cases(DIRS);
+    all.extend(cases(&["ops"]));
+    all.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mlp.graph"));
+    let mut changes = std::collections::BTreeMap::new();
+    for path in all {
+        let graph = load(&path);
+        for pass in PASSES {
+            let mut before = text::print(&graph);
+            let mut graph = graph.clone();
+            for _ in 0..2 {
+                graph = run_each(graph, &[pass], &Options::default(), &mut |ran, after| {
+                    let now = text::print(after);
+                    assert_eq!(ran.changed, now != before, "{} in {}", ran.name, path.display());
+                    *changes.entry(ran.name).or_insert(0) += ran.changed as usize;
+                    before = now;
+                })
+                .unwrap_or_else(|d| panic!("{} in {}: {d:?}", pass.name, path.display()));
+                let found = verify::verify(&graph, Stage::Source);
+                assert!(found.is_empty(), "{} after {}: {found:?}", path.display(), pass.name);
+            }
+        }
+    }
+    // Nearly all find something to do in one graph or another, even alone.
+    let idle: Vec<&str> = PASSES.iter().map(|p| p.name).filter(|p| changes[p] == 0).collect();
+    assert!(idle.len() <= 2, "{idle:?}");
+}
+
 /// Ten times the ops cost at most about twelve times the time.
 #[test]
 fn compile_time_is_linear() {

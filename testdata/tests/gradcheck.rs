@@ -1,6 +1,7 @@
 //! Whole networks differentiate right: against finite differences in f64.
 
 use tfc::gradcheck::{Options, gradcheck};
+use tfc_ir::{DType, Tensor};
 
 #[track_caller]
 fn agrees(text: &str, gradients: usize) {
@@ -101,4 +102,116 @@ fn a_wrong_gradient_is_found() {
     assert!(report.table().contains("OFF"), "{}", report.table());
     let unknown = Options { entry: Some("train".into()), ..Options::default() };
     assert_eq!(gradcheck(&graph, &unknown).unwrap_err().code(), "E0911");
+}
+
+/// Gradients inside loops and branches, in the runs these make: by what a loop
+/// carries, by what is outside, by a variable the loop writes.
+#[test]
+fn inside_control_flow() {
+    let text = "graph g\ndim T\nvar w: f32[3] = ones\n\
+        entry fit(x: f32[T, 3], steps: i32[]) -> (z: f32[3]) {\n\
+          h = tanh(x)\n\
+          (_i, z) = while (i = 0, z = zeros([3])) i < steps {\n\
+            loss = mean((sum(h * z, axis: 1) - 1.0) ** 2) + sum(stop_gradient(z) * z) * 0.01\n\
+            yield i + 1, z - 0.1 * grad(loss, wrt: z)\n  }\n\
+          return z\n}\n\
+        entry outside(x: f32[3], steps: i32[]) -> (g: f32[3]) {\n\
+          h = exp(x)\n\
+          (_i, g, _s) = while (i = 0, g = zeros([3]), s = h) i < steps {\n\
+            (dx, ds) = grad(sum(s * h * x), wrt: [x, s])\n\
+            yield i + 1, g + dx, tanh(ds + s)\n  }\n\
+          return g\n}\n\
+        entry trains(x: f32[3], steps: i32[]) -> (l: f32[]) {\n\
+          (_i, l) = while (i = 0, l = 0.0) i < steps {\n\
+            loss = sum(tanh(w * x) * w)\n\
+            g = grad(loss, wrt: w)\n\
+            w -= 0.1 * g\n\
+            yield i + 1, loss\n  }\n\
+          return l\n}\n\
+        entry branch(x: f32[3], on: bool[]) -> (y: f32[3]) {\n\
+          y = if on { yield grad(sum(x * x * x), wrt: x) } else { yield grad(exp(x), wrt: x, ct: x) }\n\
+          return y\n}\n\
+        entry nested(x: f32[3], steps: i32[]) -> (y: f32[3]) {\n\
+          (_i, y) = while (i = 0, y = x) i < steps {\n\
+            n = if i > 0 {\n\
+              (_j, k) = while (j = 0, k = y) j < 2 {\n\
+                yield j + 1, k - 0.05 * grad(sum(k * k * y * x), wrt: k)\n      }\n\
+              yield k\n\
+            } else { yield y * 1.1 }\n\
+            yield i + 1, n\n  }\n\
+          return y\n}\n";
+    let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let feeds = [("steps".to_string(), Tensor::from_i64(DType::I32, vec![], [5]))].into();
+    let report = gradcheck(&graph, &Options { feeds, ..Options::default() })
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.ok() && report.unchecked.is_empty(), "{}", report.table());
+    let runs: Vec<_> = report.rows.iter().map(|r| (r.by.as_str(), r.runs, r.checked)).collect();
+    assert_eq!(
+        runs,
+        [
+            ("z", Some(3), 12),
+            ("x", Some(3), 12),
+            ("s", Some(3), 12),
+            ("w", Some(3), 12),
+            ("x", Some(1), 4),
+            ("x", Some(1), 4),
+            ("k", Some(3), 12),
+        ],
+        "{}",
+        report.table()
+    );
+    assert!(report.table().contains("ok, in 3 runs of its block"), "{}", report.table());
+}
+
+#[test]
+fn a_wrong_gradient_in_a_loop_is_found() {
+    let text = "graph g\n\
+        func cube(x) { return x * x * x } grad(x, out, ct) { return ct * 2.0 * x * x }\n\
+        entry f(x: f32[3]) -> (y: f32[3]) {\n\
+          (_i, y) = while (i = 0, y = x) i < 2 {\n\
+            yield i + 1, y - 0.1 * grad(sum(cube(y)), wrt: y)\n  }\n\
+          return y\n}\n";
+    let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!((report.ok(), report.rows[0].runs), (false, Some(2)), "{}", report.table());
+}
+
+/// What is not checked is listed with the reason.
+#[test]
+fn what_is_not_checked_says_why() {
+    let text = "graph g\nvar w: f32[3] = ones\n\
+        entry never(x: f32[3]) -> (y: f32[3]) {\n\
+          y = if any(x > 100.0) { yield grad(sum(x * x), wrt: x) } else { yield x }\n\
+          return y\n}\n\
+        entry cond(x: f32[]) -> (y: f32[]) {\n\
+          y = while (z = x) grad(z * z, wrt: z) > 0.1 { yield z * 0.5 }\n\
+          return y\n}\n\
+        entry state(x: f32[3]) -> (y: f32[3]) {\n\
+          (_i, y) = while (i = 0, y = x) i < 3 {\n\
+            v = if i > 0 {\n      w += 1.0\n      yield w * y\n    } else { yield y }\n\
+            yield i + 1, y - 0.1 * grad(sum(v * v), wrt: y)\n  }\n\
+          return y\n}\n";
+    let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut why: Vec<&str> = report.unchecked.iter().map(|u| u.entry.as_str()).collect();
+    why.sort();
+    assert_eq!((why, report.rows.len()), (vec!["cond", "never", "state"], 0));
+    let table = report.table();
+    for reason in [
+        "never: the gradient of sum is not checked: its block never runs",
+        "cond: the gradient of mul is not checked: it stands in the condition of a loop",
+        "state: the gradient of sum is not checked: its value reads variables or queues",
+    ] {
+        assert!(table.contains(reason), "{table}");
+    }
+    assert_eq!(report.json().matches("unchecked").count(), 3);
+    // With feeds that get there, it is.
+    let x = Tensor::from_f64(DType::F32, vec![3], [1.0, 101.0, -2.0]);
+    let options = Options {
+        entry: Some("never".into()),
+        feeds: [("x".to_string(), x)].into(),
+        ..Options::default()
+    };
+    let report = gradcheck(&graph, &options).unwrap_or_else(|e| panic!("{e}"));
+    assert!(report.ok() && report.rows.len() == 1, "{}", report.table());
 }

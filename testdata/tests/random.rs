@@ -75,6 +75,84 @@ fn graph(entries: &[Vec<Step>]) -> String {
     text
 }
 
+/// The same entries, with gradients by everything there is.
+fn with_gradients(entries: &[Vec<Step>]) -> String {
+    let end = "  return {last}, sum({last} * {last})\n";
+    let mut text = graph(&[]);
+    for (i, steps) in entries.iter().enumerate() {
+        let last = format!("s{}", steps.len() + 1);
+        let own = "  total = sum({last} * {last}) + 0.1 * (sum(x * y) + sum(w * w) + sum(v * v))\n  \
+                   (dx, dy, dw, dv) = grad(total, wrt: [x, y, w, v])\n  \
+                   w -= 0.1 * dw\n  return total, dx, dy, dv\n";
+        let body = entry(i, steps)
+            .replace(&end.replace("{last}", &last), &own.replace("{last}", &last))
+            .replace(
+                "-> (out: f32[B, 4], total: f32[])",
+                "-> (total: f32[], dx: f32[B, 4], dy: f32[B, 4], dv: f32[4])",
+            );
+        text.push_str(&body);
+    }
+    text
+}
+
+/// Gradients and updates of random graphs, in f64, as they are and optimised.
+#[test]
+fn optimised_random_graphs_have_the_same_gradients() {
+    use std::collections::BTreeMap;
+    use tfc_ir::interp::{self, State};
+    use tfc_passes::egraph::{self, FloatMode};
+    use tfc_passes::pipeline::{PASSES, Pass, run_each, run_passes};
+    let cases = std::env::var("TFC_RANDOM").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
+    let step =
+        (0..FORMS.len(), 0usize..32, 0usize..32).prop_map(|(form, a, b)| Step { form, a, b });
+    let entries = prop::collection::vec(prop::collection::vec(step, 1..14), 1..4);
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let result = runner.run(&entries, |entries| {
+        let text = with_gradients(&entries);
+        let fail = |e: String| TestCaseError::fail(format!("{e}\n{text}"));
+        let (graph, diags, _) = tfc_ir::text::load_str("random.graph", &text);
+        let graph = graph.ok_or_else(|| fail(format!("{diags:?}")))?;
+        let graph = tfc_passes::probe::widen(&graph);
+        let plain = run_passes(&graph, &["differentiate"]).map_err(|d| fail(format!("{d:?}")))?;
+        for (mode, tol) in
+            [(FloatMode::Strict, 1e-12), (FloatMode::Rounding, 1e-12), (FloatMode::Fast, 1e-11)]
+        {
+            let egraph = egraph::Options { mode, ..egraph::Options::default() };
+            let options = tfc_passes::Options { egraph, ..Default::default() };
+            let passes: Vec<&Pass> = PASSES.iter().collect();
+            let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {})
+                .map_err(|d| fail(format!("{d:?}")))?;
+            for (func, size) in plain.entries.iter().zip([3, 1, 5]) {
+                let dims = BTreeMap::from([("B".to_string(), size)]);
+                let feeds: Vec<_> = tfc_testdata::feeds::feeds(func, &Default::default(), &dims)
+                    .into_iter()
+                    .map(|(_, t)| t)
+                    .collect();
+                let run = |graph: &tfc_ir::Graph| {
+                    let mut state = State::new(graph)?;
+                    let mut out = interp::run(graph, &func.name, &feeds, &mut state)?;
+                    out.extend(graph.vars.keys().filter_map(|v| state.get(v)));
+                    Ok::<_, interp::Error>(out)
+                };
+                let want = run(&plain).map_err(|e| fail(e.to_string()))?;
+                let got = run(&out).map_err(|e| fail(e.to_string()))?;
+                prop_assert_eq!(want.len(), got.len());
+                for (w, g) in want.iter().zip(&got) {
+                    if let Some(how) = tfc_testdata::compare::difference(w, g, tol) {
+                        return Err(fail(format!("{mode:?}, {}: {how}", func.name)));
+                    }
+                }
+            }
+        }
+        Ok(())
+    });
+    if let Err(e) = result {
+        panic!("{e}");
+    }
+}
+
 #[test]
 fn three_ways_agree_on_random_graphs() {
     let cases = std::env::var("TFC_RANDOM").ok().and_then(|n| n.parse().ok()).unwrap_or(16);

@@ -20,7 +20,7 @@ pub fn run(args: &args::Gradcheck) -> Result<Done> {
         seed: args.seed,
     };
     let report = gradcheck::check(&loaded.graph, &loaded.sources, &options)?;
-    if report.rows.is_empty() && report.inside.is_empty() {
+    if report.rows.is_empty() && report.unchecked.is_empty() {
         let diag = Diag::error("E0334", format!("`{}` takes no gradients", loaded.graph.name))
             .help(
                 "`grad(y, wrt: x)` and `minimize` take gradients; there is nothing else to check",

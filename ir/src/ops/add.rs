@@ -30,15 +30,16 @@ const RULES: &[Rule] = &[
     Rule::exact("add.splats", "(add (add x #c) #d)", "(add x (add #c #d))", "constants add up at compile time").round(),
     Rule::exact("add.splat_sub", "(add (sub #c x) #d)", "(sub (add #c #d) x)", "constants add up at compile time").round(),
     Rule::exact("add.factor", "(add (mul a b) (mul a c))", "(mul a (add b c))", "one product fewer").when(different_factors).refine(),
+    Rule::exact("add.factor_opposite", "(add (mul x #c) (mul y #d))", "(mul (sub x y) #c)", "one product fewer").when(opposite_factors).round(),
     Rule::exact("add.factor_self", "(add a (mul a b))", "(mul a (add b 1))", "the sum happens on one factor, which may be smaller").refine(),
     Rule::exact("add.factor_div", "(add (div a d) (div b d))", "(div (add a b) d)", "one division fewer").when(|m| m.root_ty().dtype.is_float()).group(Group::X).refine(),
     Rule::exact("add.matmul_left", "(add (matmul:m a b) (matmul:m a c))", "(matmul:m a (add b c))", "half the multiplications").refine(),
     Rule::exact("add.matmul_right", "(add (matmul:m a c) (matmul:m b c))", "(matmul:m (add a b) c)", "half the multiplications").refine(),
     Rule::exact("add.sums", "(add (sum:s x) (sum:s y))", "(sum:s (add x y))", "one reduction fewer").when(same_shapes).group(Group::X).round(),
     Rule::exact("add.selects", "(add (select c x 0) (select c 0 y))", "(select c x y)", "the two halves of one choice").round(),
-    Rule::exact("add.bcast_join", "(add (add x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (add p q)))", "the small operands meet first").group(Group::D).round(),
+    Rule::exact("add.bcast_join", "(add (add x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (add p q)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
     Rule::exact("add.bcast_out", "(add (add x (broadcast:b p)) y)", "(add (add x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::X).when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none()).round(),
-    Rule::exact("add.bcast_sub", "(add (sub x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (sub q p)))", "the small operands meet first").group(Group::D).round(),
+    Rule::exact("add.bcast_sub", "(add (sub x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (sub q p)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
     Rule::exact("add.assoc", "(add (add x y) z)", "(add x (add y z))", "addition associates, up to rounding").group(Group::X).round(),
 ];
 
@@ -46,6 +47,12 @@ const RULES: &[Rule] = &[
 /// factor there would be no end of multiples.
 fn different_factors(m: &Match<'_>) -> bool {
     m.var("b") != m.var("c")
+}
+
+/// Whether `#d` is `#c` with the other sign.
+fn opposite_factors(m: &Match<'_>) -> bool {
+    let (Some(c), Some(d)) = (m.splat("c"), m.splat("d")) else { return false };
+    m.root_ty().dtype.is_float() && c == -d && c > 0.0 && c.is_finite()
 }
 
 fn same_shapes(m: &Match<'_>) -> bool {

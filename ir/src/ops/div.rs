@@ -29,6 +29,8 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("div.one", "(div x 1)", "x", "one changes nothing"),
     Rule::exact("div.minus_one", "(div x -1)", "(neg x)", "only the sign changes").when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact("div.zero_slope", "(div #c x)", "0", "nothing, divided by anything").when(|m| m.root_ty().dtype.is_float() && m.splat("c") == Some(0.0)).refine(),
+    Rule::exact("div.self_slope", "(div x x)", "1", "one, where it is anything").when(|m| m.root_ty().dtype.is_float()).refine(),
     Rule::exact("div.power_of_two", "(div x #c)", "(mul x (div 1 #c))", "the reciprocal of a power of two is exact").when(power_of_two),
     Rule::exact("div.splat", "(div x #c)", "(mul x (div 1 #c))", "a product is cheaper than a quotient").when(|m| m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| c != 0.0 && c.is_finite())).round(),
     Rule::exact("div.neg", "(div (neg x) y)", "(neg (div x y))", "the sign moves outward").when(|m| m.root_ty().dtype.is_float()),
@@ -41,10 +43,10 @@ const RULES: &[Rule] = &[
     Rule::exact("div.rsqrt", "(div x (rsqrt y))", "(mul x (sqrt y))", "a product is cheaper than a quotient").round(),
     Rule::exact("div.sigmoid", "(div 1 (add (exp (neg x)) 1))", "(sigmoid x)", "the logistic function, which does not overflow").round(),
     Rule::exact("div.bcast", "(div x (broadcast:b s))", "(mul x (broadcast:b (div 1 s)))", "one quotient instead of one for each element").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.splat("s").is_none() && m.ty("s").shape.len() < m.root_ty().shape.len()).round(),
-    Rule::exact("div.bcast_join", "(div (div x (broadcast:b p)) (broadcast:b q))", "(div x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
-    Rule::exact("div.bcast_mul", "(div (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
+    Rule::exact("div.bcast_join", "(div (div x (broadcast:b p)) (broadcast:b q))", "(div x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.joins()).round(),
+    Rule::exact("div.bcast_mul", "(div (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div p q)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.joins()).round(),
     Rule::exact("vjp.log_of_quotient", "(vjp.div.0 e s p (vjp.log.0 p l ct))", "(div ct e)", "d log(e/s) / de is 1/e, whatever s is").group(Group::V).refine(),
-    Rule::exact("vjp.log_of_quotient_by", "(vjp.div.1 e s p (vjp.log.0 p l ct))", "(neg (div ct s))", "d log(e/s) / ds is -1/s, whatever e is").group(Group::V).refine(),
+    Rule::exact("vjp.log_of_quotient_by", "(vjp.div.1 e s p (vjp.log.0 p l ct))", "(div (neg ct) s)", "d log(e/s) / ds is -1/s, whatever e is").group(Group::V).refine(),
 ];
 
 /// Whether `#c` and its reciprocal are powers of two of normal size.

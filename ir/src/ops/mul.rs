@@ -44,9 +44,9 @@ const RULES: &[Rule] = &[
     Rule::exact("mul.select_zero", "(mul (select c x 0) y)", "(select c (mul x y) 0)", "masks move outward, where they meet").refine(),
     Rule::computed("mul.mask", "(mul x (cast:k c))", |m| (m.ty("c").dtype == DType::Bool).then(|| { let e = m.emit(); let x = m.var("x"); e.select(m.var("c"), x, e.splat_like(0.0, x)) }), "a mask is a choice").refine(),
     Rule::computed("mul.matmul_push", "(mul (matmul:m a b) #c)", push_into_smaller, "scaling the smaller operand touches fewer elements").round(),
-    Rule::exact("mul.bcast_join", "(mul (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).round(),
+    Rule::exact("mul.bcast_join", "(mul (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
     Rule::exact("mul.bcast_out", "(mul (mul x (broadcast:b p)) y)", "(mul (mul x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::D).when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none()).round(),
-    Rule::exact("mul.bcast_div", "(mul (div x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div q p)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float()).round(),
+    Rule::exact("mul.bcast_div", "(mul (div x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div q p)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.joins()).round(),
     Rule::exact("mul.assoc", "(mul (mul x y) z)", "(mul x (mul y z))", "multiplication associates, up to rounding").group(Group::X).round(),
 ];
 

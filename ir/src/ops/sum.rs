@@ -37,6 +37,7 @@ const RULES: &[Rule] = &[
     Rule::computed("sum.reshape", "(sum:s (reshape:r x))", of_reshaped, "all elements, whatever their shape").round(),
     Rule::computed("sum.factor", "(sum:s (mul x (broadcast:b y)))", |m| common_factor(m, Op::Mul), "one factor for the whole sum").refine(),
     Rule::computed("sum.divisor", "(sum:s (div x (broadcast:b y)))", |m| common_factor(m, Op::Div), "one divisor for the whole sum").when(|m| m.root_ty().dtype.is_float()).refine(),
+    Rule::computed("sum.weights", "(sum:s (add x (mul y (broadcast:b (div w (sum:s y))))))", |m| { let w = constant_along(m, "w")?; let e = m.emit(); Some(e.add(e.sum(m.var("x"), m.ints("s", "axes")), w)) }, "weights over their sum add up to one; so the slope of a softmax along its axis is nothing").when(|m| m.root_ty().dtype.is_float()).refine(),
     Rule::computed("sum.one_hot", "(sum:s (one_hot:o ids))", of_one_hot, "each row has a single one, if its index is in range").assume("ids", Fact::InRange),
     Rule::computed("sum.matmul_rows", "(sum:s (matmul:m a b))", |m| of_product(m, true), "one row instead of a matrix").refine(),
     Rule::computed("sum.matmul_columns", "(sum:s (matmul:m a b))", |m| of_product(m, false), "one column instead of a matrix").refine(),
@@ -127,23 +128,26 @@ fn of_reshaped(m: &Match<'_>) -> Option<V> {
 
 /// `sum(x op broadcast(y))` where `y` does not vary along the summed axes.
 fn common_factor(m: &Match<'_>, op: Op) -> Option<V> {
-    let e = m.emit();
-    let shape = m.shape("x");
+    let factor = constant_along(m, "y")?;
+    let sum = m.emit().sum(m.var("x"), m.ints("s", "axes"));
+    Some(m.emit().binary(op, sum, factor))
+}
+
+/// A value the broadcast `b` would fit, if that does not vary along the axes the
+/// sum `s` goes over; with the shape of the result.
+fn constant_along(m: &Match<'_>, name: &str) -> Option<V> {
     let places = m.ints("b", "axes");
-    let remaining = left(m, "s", shape.len())?;
+    let remaining = left(m, "s", m.shape("x").len())?;
     let axes = m.ints("s", "axes");
-    let y = m.shape("y");
-    if axes.is_empty() || places.iter().any(|p| axes.contains(p)) || m.splat("y").is_some() {
+    if axes.is_empty() || places.iter().any(|p| axes.contains(p)) || m.splat(name).is_some() {
         return None;
     }
     let moved: Option<Vec<i64>> = places
         .iter()
         .map(|p| remaining.iter().position(|r| r == p).map(|i| i as i64))
         .collect();
-    debug_assert_eq!(y.len(), places.len());
-    let sum = e.sum(m.var("x"), axes);
-    let factor = e.broadcast(m.var("y"), &m.root_ty().shape, &moved?);
-    Some(e.binary(op, sum, factor))
+    debug_assert_eq!(m.shape(name).len(), places.len());
+    Some(m.emit().broadcast(m.var(name), &m.root_ty().shape, &moved?))
 }
 
 fn of_one_hot(m: &Match<'_>) -> Option<V> {

@@ -25,7 +25,7 @@ use tfc_ir::{Attrs, Func, Graph, NodeId, Op, RegionId, TensorType, ValueId};
 const SIZE: usize = 60;
 /// Regrouping moves rounding errors about: a piece must gain this share for it.
 const WORTHWHILE: f64 = 0.02;
-const LIMITS: Limits = Limits { nodes: 10_000, rounds: 30, matches: 4_000 };
+const LIMITS: Limits = Limits { nodes: 4_000, rounds: 30, matches: 2_000 };
 
 /// `None` if nothing is gained.
 pub fn rewrite(

@@ -401,14 +401,25 @@ impl<'p> State<'p> {
         let next = self.chosen(reader);
         let grows = self.p.classes[reader as usize].elements > self.p.classes[c as usize].elements;
         match self.chosen(c).role {
-            Role::Leaf | Role::Reduce => false,
+            Role::Leaf => false,
             Role::Literal => true,
             // A map at the same shape is the epilogue.
-            Role::Contract => next.role == Role::Map && !grows,
+            Role::Contract | Role::Reduce => next.role == Role::Map && !grows,
             // Recomputing a map for every copy a broadcast makes costs more
             // than storing it.
             Role::Map => next.role != Role::Contract && !(next.broadcast && grows),
             Role::Index | Role::View => next.role != Role::Contract,
+        }
+    }
+
+    /// How many elements a member of a kernel is computed for, asked for by one
+    /// that is computed `asked` times; a reduction counts those it reads.
+    fn space(&self, c: u32, asked: f64) -> f64 {
+        let choice = self.chosen(c);
+        let of = |c: u32| self.p.classes[c as usize].elements;
+        match (choice.role, choice.args.first()) {
+            (Role::Reduce, Some(a)) => of(*a).max(of(c)),
+            _ => of(c).max(asked),
         }
     }
 
@@ -419,18 +430,16 @@ impl<'p> State<'p> {
         let end = self.chosen(root);
         let out = &self.p.classes[root as usize];
         let mut members = vec![root];
+        // How often each member is computed.
+        let mut spaces = vec![self.space(root, 0.0)];
         // Readers inside, by value; the bytes read.
         let mut read: BTreeMap<u32, (usize, f64)> = BTreeMap::new();
-        let space = match (end.role, end.args.first()) {
-            (Role::Reduce, Some(a)) => self.p.classes[*a as usize].elements.max(out.elements),
-            _ => out.elements,
-        };
         let (mut work, mut contraction, mut contractions) = (0.0, 0.0, 0);
         let mut bytes = out.bytes;
         let mut launches = 1.0;
         let mut at = 0;
         while at < members.len() {
-            let c = members[at];
+            let (c, space) = (members[at], spaces[at]);
             at += 1;
             let choice = self.chosen(c);
             if choice.role == Role::Contract {
@@ -465,6 +474,7 @@ impl<'p> State<'p> {
                 {
                     read.remove(&a);
                     members.push(a);
+                    spaces.push(self.space(a, space));
                 }
             }
         }

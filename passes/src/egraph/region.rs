@@ -431,6 +431,7 @@ pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> (Func, Traces
     let mut out = Func::new(&func.name);
     out.doc = func.doc.clone();
     out.result_names = func.result_names.clone();
+    out.runner = func.runner;
     out.span = func.span;
     let body = out.body;
     let mut r = Rebuild {

@@ -173,7 +173,7 @@ pub fn search(g: &Graph, id: RuleId, class: Id, limit: usize, out: &mut Vec<Foun
     let Some(compiled) = table().get(id.0 as usize) else { return };
     let end = out.len().saturating_add(limit);
     let kinds = &compiled.roots;
-    for node in g[class].nodes.iter().filter(|n| kinds.contains(&n.kind())) {
+    for node in g[class].nodes.iter().filter(|n| kinds.contains(&n.kind()) && !circular(n, class)) {
         match &compiled.body {
             Body::Expand => out.push(Found {
                 rule: id,
@@ -199,6 +199,12 @@ pub fn search(g: &Graph, id: RuleId, class: Id, limit: usize, out: &mut Vec<Foun
             break;
         }
     }
+}
+
+/// Whether a node reads the class it is in: `x` as `x * x / x`. Nothing can be
+/// computed by it, and rules would make longer and longer ones of it.
+fn circular(node: &Node, class: Id) -> bool {
+    matches!(node, Node::Op { .. }) && node.children().contains(&class)
 }
 
 /// Backtracking over the nodes of classes; patterns are a few ops deep.
@@ -245,7 +251,7 @@ impl<'p> Matcher<'_, 'p> {
                 let g = self.g;
                 match head {
                     PatHead::Op(op) => {
-                        for node in nodes_of(g, id, Kind::Op(*op)) {
+                        for node in nodes_of(g, id, Kind::Op(*op)).filter(|n| !circular(n, id)) {
                             self.node(pat, node);
                         }
                     }

@@ -81,6 +81,9 @@ impl Stats {
 struct Ban {
     times: u32,
     until: usize,
+    /// Everything it was told of is searched: not so at first, nor after it sat
+    /// out.
+    caught_up: bool,
 }
 
 pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits) -> Stats {
@@ -88,28 +91,38 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
     let mut stats = Stats::default();
     let mut bans = vec![Ban::default(); rules.len()];
     g.rebuild();
-    // Everything is new to every rule at first.
     g.analysis.dirty.clear();
-    let mut levels = vec![Level::of(g, g.classes().map(|c| c.id))];
+    let mut levels = vec![];
     let mut stop = Stop::RoundLimit;
     for round in 0..limits.rounds {
         stats.rounds += 1;
         let mut found: Vec<Found> = vec![];
         let mut banned = false;
+        // Made when a rule needs it.
+        let mut everywhere: Option<[Level; 1]> = None;
         for (at, &rule) in rules.iter().enumerate() {
             let clock = Instant::now();
-            if bans[at].until > round {
+            let ban = &mut bans[at];
+            if ban.until > round {
                 banned = true;
                 continue;
             }
             let before = found.len();
-            let limit = limits.matches.saturating_mul(1 << bans[at].times.min(16));
-            search(g, rule, &levels, limit, &mut found);
+            let limit = limits.matches.saturating_mul(1 << ban.times.min(16));
+            let levels: &[Level] = match ban.caught_up {
+                true => &levels,
+                false => everywhere
+                    .get_or_insert_with(|| [Level::of(g, g.classes().map(|c| c.id))])
+                    .as_slice(),
+            };
+            search(g, rule, levels, limit, &mut found);
+            ban.caught_up = true;
             let entry = stats.rules.entry(rule).or_default();
             if found.len() - before >= limit {
                 found.truncate(before);
-                bans[at].times += 1;
-                bans[at].until = round + 1 + 3 * bans[at].times as usize;
+                ban.times += 1;
+                ban.until = round + 1 + 3 * ban.times as usize;
+                ban.caught_up = false;
                 banned = true;
             }
             entry.found += found.len() - before;
@@ -130,11 +143,7 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
             stop = Stop::Saturated;
             break;
         }
-        // A ban may have hidden instances anywhere: look everywhere again.
-        levels = match banned {
-            true => vec![Level::of(g, g.classes().map(|c| c.id))],
-            false => upward(g),
-        };
+        levels = upward(g);
         g.analysis.dirty.clear();
     }
     *stats.stops.entry(stop).or_default() += 1;
@@ -145,7 +154,7 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
 }
 
 /// Deepest pattern a rule may have, in ops.
-const DEEPEST: usize = 5;
+const DEEPEST: usize = 6;
 
 /// Classes to search, by the kinds of their nodes, each list in order. Known
 /// values need no rewriting.
