@@ -142,7 +142,7 @@ impl Liveness {
         };
         // Updates run as soon as they can, and results have their own place: in
         // neither is it the text that says how long a value is held.
-        let updates = crate::lower::schedule::update_nodes(func);
+        let updates = crate::lower::updates::update_nodes(func);
         for (at, id) in body.nodes.iter().enumerate() {
             for v in &func.nodes[*id].results {
                 live.defined.insert(*v, at);

@@ -26,6 +26,8 @@ use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
 const MAX_MEMBERS: usize = 64;
 /// A producer up to this cost is computed again rather than stored and loaded.
 const CHEAP: u32 = 6;
+/// A producer that reads memory is computed again in this many groups, at most.
+const MAX_COPIES: usize = 8;
 /// Full reductions up to this many elements may share a kernel with their use.
 const SMALL: i64 = 4096;
 
@@ -421,7 +423,9 @@ impl Fuser<'_> {
         let above = self.users[node.results[0]].iter().map(|u| self.place[*u].copied).max();
         let total = cost.ops.saturating_add(above.unwrap_or(0)).saturating_add(1);
         let groups = by_group(&uses);
-        if !reduces && !cost.loops && total <= CHEAP && groups.len() <= 8 {
+        let nothing = self.reads_nothing(id, CHEAP) && cost.ops <= CHEAP;
+        let little = total <= CHEAP && groups.len() <= MAX_COPIES;
+        if !reduces && !cost.loops && (nothing || little) {
             let fits = groups.iter().all(|(g, rel, p)| self.may_join(id, *g, rel, *p, &cost));
             if fits && !uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
                 self.place[id].copied = total;
@@ -439,7 +443,8 @@ impl Fuser<'_> {
                 Use::In(other, ..) => other == g || self.groups[other.0 as usize].exec > exec,
                 Use::Buffer(at) => *at > exec,
             });
-            if earliest && self.may_store(axes, *g) && self.may_join(id, *g, rel, *phases, &cost) {
+            let joins = self.may_join(id, *g, rel, *phases, &cost);
+            if earliest && joins && self.may_store(id, rel, axes, *g) {
                 let (g, rel, axes) = (*g, rel.clone(), axes.clone());
                 // It is stored besides.
                 self.join(id, g, rel, *phases | 1);
@@ -452,10 +457,29 @@ impl Fuser<'_> {
         self.extend_for_reduce(id);
     }
 
-    /// Whether a group can store a value with these axes: one per iteration of
-    /// all its loops, or one per row.
-    fn may_store(&self, axes: &[Option<usize>], g: GroupId) -> bool {
+    /// Whether a value is made of literals, indices and single elements alone:
+    /// masks, scales. No number of users makes it worth storing.
+    fn reads_nothing(&self, id: NodeId, depth: u32) -> bool {
+        let node = &self.func.nodes[id];
+        let small = |v: &ValueId| {
+            self.func.ty(*v).elements().is_one()
+                || self.func.def(*v).is_some_and(|d| depth > 0 && self.reads_nothing(d, depth - 1))
+        };
+        let made = matches!(node.op.def().lower, Lower::Map(_) | Lower::Index(_) | Lower::Reshape);
+        node.op.def().effect == Effect::Pure
+            && (is_splat(node) || made && node.operands.iter().all(small))
+    }
+
+    /// Whether a group that a node may join can store its value: one per
+    /// iteration of all its loops, or one per row.
+    fn may_store(&self, id: NodeId, rel: &Rel, axes: &[Option<usize>], g: GroupId) -> bool {
         let group = &self.groups[g.0 as usize];
+        let node = &self.func.nodes[id];
+        // Rows are what reductions leave: those there are, or this one.
+        let reduced = match node.op.def().lower {
+            Lower::Reduce(_) => self.reduce_fits(node, g, rel).unwrap_or_default(),
+            _ => group.reduced.clone(),
+        };
         let on: Vec<usize> = axes.iter().flatten().copied().collect();
         let real = |keep: &dyn Fn(&usize) -> bool| -> Vec<usize> {
             (0..group.root_rank).filter(|a| !group.space[*a].is_one() && keep(a)).collect()
@@ -463,7 +487,7 @@ impl Fuser<'_> {
         match &group.kind {
             Kind::Kernel => {
                 on == real(&|_| true)
-                    || (!group.reduced.is_empty() && on == real(&|a| !group.reduced.contains(a)))
+                    || (!reduced.is_empty() && on == real(&|a| !reduced.contains(a)))
             }
             Kind::Contract(_) => axes == unit_free(&group.space),
             _ => false,

@@ -12,6 +12,7 @@ pub(crate) mod schedule;
 pub(crate) mod stash;
 pub(crate) mod storage;
 pub(crate) mod tidy;
+pub(crate) mod updates;
 
 use exprs::DimTable;
 use std::collections::BTreeMap;

@@ -109,15 +109,17 @@ fn find(
     }
     let earlier = keys(first);
     let later = keys(last);
-    let mut best: Option<(u32, Found)> = None;
+    let mut best: Option<((u32, bool), Found)> = None;
     for (i, s) in last.body.iter().enumerate() {
-        let Stmt::Store { buf, at, .. } = s else { continue };
+        let Stmt::Store { buf, at, value: result } = s else { continue };
         let Some(held) = places[*buf as usize].filter(|_| at.regs.is_empty()) else { continue };
         for value in later.iter().filter(|v| v.at < i && regs[v.reg] == held) {
             let shared = earlier.iter().any(|e| e.key == value.key);
-            if shared && value.cost >= WORTH && best.as_ref().is_none_or(|b| b.0 < value.cost) {
+            // Best of all where the value itself is to be stored.
+            let rank = (value.cost, value.reg == *result);
+            if shared && value.cost >= WORTH && best.as_ref().is_none_or(|b| b.0 < rank) {
                 let (key, at, last) = (value.key.clone(), at.clone(), last.clone());
-                best = Some((value.cost, Found { key, buf: *buf, at, last }));
+                best = Some((rank, Found { key, buf: *buf, at, last }));
             }
         }
     }
@@ -188,6 +190,10 @@ fn apply(stmts: &mut [Stmt], found: &Found) {
         let Stmt::Loop(l) = s else { continue };
         if stored {
             l.body[value.at] = Stmt::Load { dst: value.reg, buf: found.buf, at };
+            // Where it was to be stored anyway, it is already.
+            l.body.retain(|s| {
+                !matches!(s, Stmt::Store { buf, value: v, .. } if *buf == found.buf && *v == value.reg)
+            });
         } else {
             stored = true;
             l.body.insert(value.at + 1, Stmt::Store { buf: found.buf, at, value: value.reg });
