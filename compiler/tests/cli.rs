@@ -190,6 +190,23 @@ fn errors_have_codes_places_and_exit_codes() {
 }
 
 #[test]
+fn the_number_of_threads_from_outside_must_be_one() {
+    let s = Sandbox::new();
+    let run = |threads: &str| {
+        Command::new(env!("CARGO_BIN_EXE_tfc"))
+            .args(["run", "small.graph", "twice", "--feed", "x=[1, 2.5]"])
+            .env("TFC_THREADS", threads)
+            .current_dir(s.dir.path())
+            .output()
+            .unwrap()
+    };
+    ok(&run("2"));
+    ok(&run(""));
+    fails(&run("many"), 2, "`many` is not a value for `TFC_THREADS`");
+    fails(&run("0"), 2, "E0914");
+}
+
+#[test]
 fn without_a_linker_the_error_says_what_to_do() {
     let s = Sandbox::new();
     let o = Command::new(env!("CARGO_BIN_EXE_tfc"))

@@ -146,6 +146,12 @@ pub fn parse(args: &[String]) -> Result<Args> {
             return Err(Error::usage("E0914", format!("`{name}` takes no value")));
         }
     }
+    if let Ok(value) = std::env::var("TFC_THREADS")
+        && out.threads.is_none()
+        && !value.is_empty()
+    {
+        out.threads = Some(positive("TFC_THREADS", &value)?);
+    }
     Ok(out)
 }
 
