@@ -11,7 +11,7 @@ use crate::tensor::{FeedView, ResultView, TensorBuf};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use tfc_abi::plan::{Entry, Home, Plan};
-use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc, cpu};
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
 
 /// A program ready to be called, from any number of threads.
 ///
@@ -273,6 +273,18 @@ impl Model {
     pub fn write_var(&self, var: usize, value: FeedView<'_>) -> Result<()> {
         self.check_var(var)?;
         self.state.write(&self.plan.vars, var, value)
+    }
+
+    /// As [`Model::write_var`], by something that fills the variable's own memory.
+    pub fn fill_var(
+        &self,
+        var: usize,
+        dtype: DType,
+        shape: &[usize],
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
+        self.check_var(var)?;
+        self.state.fill(&self.plan.vars, var, dtype, shape, fill)
     }
 
     /// Lends all variables, with their names: as they are between two calls.

@@ -17,6 +17,7 @@ use crate::mem::Bytes;
 use crate::tensor::{FeedView, TensorBuf, byte_len, type_text};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
+use tfc_abi::DType;
 use tfc_abi::plan::VarInfo;
 
 pub struct State {
@@ -143,26 +144,40 @@ impl State {
 
     /// Overwrites a variable; the dtype and the shape must be its own.
     pub fn write(&self, infos: &[VarInfo], var: usize, value: FeedView<'_>) -> Result<()> {
+        self.fill(infos, var, value.dtype, value.shape, |bytes| {
+            if bytes.len() != value.data.len() {
+                return Err(Error::bug("a value's memory has the wrong size"));
+            }
+            bytes.copy_from_slice(value.data);
+            Ok(())
+        })
+    }
+
+    /// As [`State::write`], by something that fills the variable's own memory.
+    pub fn fill(
+        &self,
+        infos: &[VarInfo],
+        var: usize,
+        dtype: DType,
+        shape: &[usize],
+        fill: impl FnOnce(&mut [u8]) -> Result<()>,
+    ) -> Result<()> {
         let info = &infos[var];
-        let fits = value.data.len() == self.byte_len(var);
-        if value.dtype != info.dtype || value.shape != self.shape(var) || !fits {
+        if dtype != info.dtype || shape != self.shape(var) {
             return Err(Error::data(
                 "E0604",
                 format!(
                     "variable `{}` is {}, but was given {}",
                     info.name,
                     type_text(info.dtype, self.shape(var)),
-                    value.type_text()
+                    type_text(dtype, shape)
                 ),
             ));
         }
         let ids = [var as u32];
         let _held = self.hold(&[], &ids);
-        // SAFETY: the variable is held exclusively, and the lengths are equal.
-        unsafe {
-            self.ptr(var).copy_from_nonoverlapping(value.data.as_ptr(), value.data.len());
-        }
-        Ok(())
+        // SAFETY: the variable is held exclusively, and its memory is this long.
+        fill(unsafe { std::slice::from_raw_parts_mut(self.ptr(var), self.byte_len(var)) })
     }
 }
 

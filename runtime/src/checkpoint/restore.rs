@@ -227,8 +227,14 @@ fn stored_name(v: &VarInfo, renames: &[Rename]) -> String {
 fn take(model: &Model, path: &Path, archive: &mut Archive, places: &Places) -> Result<()> {
     for (var, at) in places {
         let about = |f: Fault| f.about(path, Format::Safetensors);
-        let t = archive.read(*at).map_err(about)?;
-        model.write_var(*var, t.view())?;
+        // Only tensors of the variables' own types have a place.
+        let Some((dtype, shape)) =
+            archive.tensors.get(*at).and_then(|t| Some((t.dtype?, t.shape.clone())))
+        else {
+            return Err(Error::bug("a place without a tensor"));
+        };
+        model
+            .fill_var(*var, dtype, &shape, |bytes| archive.read_into(*at, bytes).map_err(about))?;
     }
     Ok(())
 }

@@ -90,11 +90,19 @@ impl<F: Read + Seek> Archive<F> {
             )));
         };
         let mut out = TensorBuf::zeros(dtype, &t.shape)?;
-        self.file.seek(SeekFrom::Start(self.data_start + t.begin))?;
-        self.file.read_exact(out.bytes_mut())?;
-        fix_order(out.bytes_mut(), dtype.size(), true);
-        normalise_bools(dtype, out.bytes_mut());
+        self.read_into(at, out.bytes_mut())?;
         Ok(out)
+    }
+
+    /// Reads a tensor whose elements have a type of ours to where it belongs.
+    pub fn read_into(&mut self, at: usize, out: &mut [u8]) -> Reason<()> {
+        let known = self.tensors.get(at).and_then(|t| Some((t.begin, t.dtype?)));
+        let Some((begin, dtype)) = known else { return malformed("it has no such tensor") };
+        self.file.seek(SeekFrom::Start(self.data_start + begin))?;
+        self.file.read_exact(out)?;
+        fix_order(out, dtype.size(), true);
+        normalise_bools(dtype, out);
+        Ok(())
     }
 }
 
