@@ -101,6 +101,9 @@ const ROOM: u64 = 1 << 16;
 /// sums never decides.
 const GAIN: f64 = 1e-9;
 
+/// Classes in one kernel at most, as in the fuser; what a swap costs is bounded.
+const MAX_MEMBERS: usize = crate::lower::fuse::MAX_MEMBERS;
+
 impl Problem {
     /// `seed` is how many nodes the source program has in `g`.
     pub fn new(g: &Graph, roots: &[Id], seed: usize, model: CostModel) -> Problem {
@@ -470,7 +473,10 @@ impl<'p> State<'p> {
                 *most = most.max(moved);
                 let uses = &self.uses[a as usize];
                 let all_here = *readers == uses.len() && !self.root[a as usize];
-                if all_here && !self.is_free(a) && uses.iter().all(|u| self.computed_within(a, *u))
+                if all_here
+                    && members.len() < MAX_MEMBERS
+                    && !self.is_free(a)
+                    && uses.iter().all(|u| self.computed_within(a, *u))
                 {
                     read.remove(&a);
                     members.push(a);

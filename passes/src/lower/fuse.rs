@@ -23,7 +23,7 @@ use tfc_ir::op::Effect;
 use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
 
 /// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
-const MAX_MEMBERS: usize = 64;
+pub(crate) const MAX_MEMBERS: usize = 64;
 /// A producer up to this cost is computed again rather than stored and loaded.
 const CHEAP: u32 = 6;
 /// A producer that reads memory is computed again in this many groups, at most.
