@@ -19,7 +19,8 @@ const KC: usize = 384;
 const MC: usize = 120;
 /// Columns of a block.
 const NC: usize = 1024;
-/// Columns after which a finished block is handed on, while in L2.
+/// Columns after which a finished block is handed on: while it is in L2, and wide
+/// enough that what its epilogue reads and writes beside it comes in long runs.
 const GROUP: usize = 512;
 /// Up to this many rows the right operand is not worth packing.
 const DIRECT_B_ROWS: usize = 24;
