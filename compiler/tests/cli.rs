@@ -192,18 +192,22 @@ fn errors_have_codes_places_and_exit_codes() {
 #[test]
 fn the_number_of_threads_from_outside_must_be_one() {
     let s = Sandbox::new();
-    let run = |threads: &str| {
+    let with = |threads: &str, args: &[&str]| {
         Command::new(env!("CARGO_BIN_EXE_tfc"))
-            .args(["run", "small.graph", "twice", "--feed", "x=[1, 2.5]"])
+            .args(args)
             .env("TFC_THREADS", threads)
             .current_dir(s.dir.path())
             .output()
             .unwrap()
     };
-    ok(&run("2"));
-    ok(&run(""));
-    fails(&run("many"), 2, "`many` is not a value for `TFC_THREADS`");
-    fails(&run("0"), 2, "E0914");
+    let run = ["run", "small.graph", "twice", "--feed", "x=[1, 2.5]"];
+    let bench = ["bench", "small.graph", "twice", "--calls", "1"];
+    for args in [&run[..], &bench[..]] {
+        ok(&with("2", args));
+        ok(&with("", args));
+        fails(&with("many", args), 2, "`many` is not a value for `TFC_THREADS`");
+        fails(&with("0", args), 2, "E0914");
+    }
 }
 
 #[test]

@@ -24,8 +24,11 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let graph = driver::select_entries(&loaded.graph, &names)?;
     let options = super::options(&args.codegen);
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
-    let module =
-        timings.measure("codegen", || Module::with_pool(&compiled.program, args.threads))?;
+    let threads = match args.threads {
+        None => tfc_runtime::cli::args::threads_from_outside()?,
+        given => given,
+    };
+    let module = timings.measure("codegen", || Module::with_pool(&compiled.program, threads))?;
     let plan = module.model().plan();
     let given = parse_dims(&args.dims)?;
     let dims = dims(plan, &given)?;

@@ -146,13 +146,18 @@ pub fn parse(args: &[String]) -> Result<Args> {
             return Err(Error::usage("E0914", format!("`{name}` takes no value")));
         }
     }
-    if let Ok(value) = std::env::var("TFC_THREADS")
-        && out.threads.is_none()
-        && !value.is_empty()
-    {
-        out.threads = Some(positive("TFC_THREADS", &value)?);
+    if out.threads.is_none() {
+        out.threads = threads_from_outside()?;
     }
     Ok(out)
+}
+
+/// The number of threads the environment asks for, if it does.
+pub fn threads_from_outside() -> Result<Option<usize>> {
+    match std::env::var("TFC_THREADS") {
+        Ok(value) if !value.is_empty() => positive("TFC_THREADS", &value).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn unknown(arg: &str) -> Error {
