@@ -1,11 +1,11 @@
 //! The absolute value.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Fact, Rule};
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "abs",
@@ -25,6 +25,7 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("abs.abs", "(abs (abs x))", "(abs x)", "already without sign"),
     Rule::exact("abs.neg", "(abs (neg x))", "(abs x)", "the sign goes anyway"),
-    Rule::exact("abs.relu", "(abs (relu x))", "(relu x)", "already without sign, but for -0").round(),
+    Rule::exact("abs.relu", "(abs (relu x))", "(relu x)", "already without sign, but for -0")
+        .round(),
     Rule::exact("abs.nonneg", "(abs x)", "x", "already without sign").assume("x", Fact::NonNeg),
 ];

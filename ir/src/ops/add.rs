@@ -25,22 +25,124 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("add.zero", "(add x 0)", "x", "zero adds nothing, but -0 + 0 is 0").round(),
     Rule::exact("add.neg_zero", "(add x -0)", "x", "negative zero adds nothing at all"),
-    Rule::exact("add.neg", "(add x (neg y))", "(sub x y)", "subtraction is addition of the negated"),
+    Rule::exact(
+        "add.neg",
+        "(add x (neg y))",
+        "(sub x y)",
+        "subtraction is addition of the negated",
+    ),
     Rule::exact("add.self", "(add x x)", "(mul x 2)", "doubling is exact, and reads once"),
-    Rule::exact("add.splats", "(add (add x #c) #d)", "(add x (add #c #d))", "constants add up at compile time").round(),
-    Rule::exact("add.splat_sub", "(add (sub #c x) #d)", "(sub (add #c #d) x)", "constants add up at compile time").round(),
-    Rule::exact("add.factor", "(add (mul a b) (mul a c))", "(mul a (add b c))", "one product fewer").when(different_factors).refine(),
-    Rule::exact("add.factor_opposite", "(add (mul x #c) (mul y #d))", "(mul (sub x y) #c)", "one product fewer").when(opposite_factors).round(),
-    Rule::exact("add.factor_self", "(add a (mul a b))", "(mul a (add b 1))", "the sum happens on one factor, which may be smaller").refine(),
-    Rule::exact("add.factor_div", "(add (div a d) (div b d))", "(div (add a b) d)", "one division fewer").when(|m| m.root_ty().dtype.is_float()).group(Group::X).refine(),
-    Rule::exact("add.matmul_left", "(add (matmul:m a b) (matmul:m a c))", "(matmul:m a (add b c))", "half the multiplications").refine(),
-    Rule::exact("add.matmul_right", "(add (matmul:m a c) (matmul:m b c))", "(matmul:m (add a b) c)", "half the multiplications").refine(),
-    Rule::exact("add.sums", "(add (sum:s x) (sum:s y))", "(sum:s (add x y))", "one reduction fewer").when(same_shapes).group(Group::X).round(),
-    Rule::exact("add.selects", "(add (select c x 0) (select c 0 y))", "(select c x y)", "the two halves of one choice").round(),
-    Rule::exact("add.bcast_join", "(add (add x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (add p q)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
-    Rule::exact("add.bcast_out", "(add (add x (broadcast:b p)) y)", "(add (add x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::X).when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none()).round(),
-    Rule::exact("add.bcast_sub", "(add (sub x (broadcast:b p)) (broadcast:b q))", "(add x (broadcast:b (sub q p)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
-    Rule::exact("add.assoc", "(add (add x y) z)", "(add x (add y z))", "addition associates, up to rounding").group(Group::X).round(),
+    Rule::exact(
+        "add.splats",
+        "(add (add x #c) #d)",
+        "(add x (add #c #d))",
+        "constants add up at compile time",
+    )
+    .round(),
+    Rule::exact(
+        "add.splat_sub",
+        "(add (sub #c x) #d)",
+        "(sub (add #c #d) x)",
+        "constants add up at compile time",
+    )
+    .round(),
+    Rule::exact(
+        "add.factor",
+        "(add (mul a b) (mul a c))",
+        "(mul a (add b c))",
+        "one product fewer",
+    )
+    .when(different_factors)
+    .refine(),
+    Rule::exact(
+        "add.factor_opposite",
+        "(add (mul x #c) (mul y #d))",
+        "(mul (sub x y) #c)",
+        "one product fewer",
+    )
+    .when(opposite_factors)
+    .round(),
+    Rule::exact(
+        "add.factor_self",
+        "(add a (mul a b))",
+        "(mul a (add b 1))",
+        "the sum happens on one factor, which may be smaller",
+    )
+    .refine(),
+    Rule::exact(
+        "add.factor_div",
+        "(add (div a d) (div b d))",
+        "(div (add a b) d)",
+        "one division fewer",
+    )
+    .when(|m| m.root_ty().dtype.is_float())
+    .group(Group::X)
+    .refine(),
+    Rule::exact(
+        "add.matmul_left",
+        "(add (matmul:m a b) (matmul:m a c))",
+        "(matmul:m a (add b c))",
+        "half the multiplications",
+    )
+    .refine(),
+    Rule::exact(
+        "add.matmul_right",
+        "(add (matmul:m a c) (matmul:m b c))",
+        "(matmul:m (add a b) c)",
+        "half the multiplications",
+    )
+    .refine(),
+    Rule::exact(
+        "add.sums",
+        "(add (sum:s x) (sum:s y))",
+        "(sum:s (add x y))",
+        "one reduction fewer",
+    )
+    .when(same_shapes)
+    .group(Group::X)
+    .round(),
+    Rule::exact(
+        "add.selects",
+        "(add (select c x 0) (select c 0 y))",
+        "(select c x y)",
+        "the two halves of one choice",
+    )
+    .round(),
+    Rule::exact(
+        "add.bcast_join",
+        "(add (add x (broadcast:b p)) (broadcast:b q))",
+        "(add x (broadcast:b (add p q)))",
+        "the small operands meet first",
+    )
+    .group(Group::D)
+    .when(|m| m.joins())
+    .round(),
+    Rule::exact(
+        "add.bcast_out",
+        "(add (add x (broadcast:b p)) y)",
+        "(add (add x y) (broadcast:b p))",
+        "full-size operands meet first, so that small ones can",
+    )
+    .group(Group::X)
+    .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
+    .round(),
+    Rule::exact(
+        "add.bcast_sub",
+        "(add (sub x (broadcast:b p)) (broadcast:b q))",
+        "(add x (broadcast:b (sub q p)))",
+        "the small operands meet first",
+    )
+    .group(Group::D)
+    .when(|m| m.joins())
+    .round(),
+    Rule::exact(
+        "add.assoc",
+        "(add (add x y) z)",
+        "(add x (add y z))",
+        "addition associates, up to rounding",
+    )
+    .group(Group::X)
+    .round(),
 ];
 
 /// Twice the same product is a multiple of it; with a constant for the common

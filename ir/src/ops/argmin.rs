@@ -19,6 +19,10 @@ pub const DEF: OpDef = OpDef {
     rules: &[],
     lower: Lower::Reduce(Reduction::ArgMin),
     eval: Eval::Pure(|cx| {
-        eval_arg(cx, |new, best| new < best || (new.is_nan() && !best.is_nan()), |new, best| new < best)
+        eval_arg(
+            cx,
+            |new, best| new < best || (new.is_nan() && !best.is_nan()),
+            |new, best| new < best,
+        )
     }),
 };

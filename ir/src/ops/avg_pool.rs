@@ -50,13 +50,7 @@ pub const DEF: OpDef = OpDef {
 };
 
 /// How many elements of the image the window `at` sees.
-pub fn count(
-    k: &mut dyn Pull,
-    window: &Window,
-    at: &[Ix],
-    image: &[Dim],
-    dtype: DType,
-) -> Reg {
+pub fn count(k: &mut dyn Pull, window: &Window, at: &[Ix], image: &[Dim], dtype: DType) -> Reg {
     let rows = window.overlap(k, 0, &at[2], &image[2]);
     let columns = window.overlap(k, 1, &at[3], &image[3]);
     let count = k.op(ScalarOp::Mul, &[rows, columns]);

@@ -5,11 +5,11 @@ use crate::attr::AttrKind;
 use crate::kernel::Ix;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{OpDef, TensorType};
-use ndarray::IxDyn;
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
 use crate::{Attr, Attrs, Dim, Op};
+use crate::{OpDef, TensorType};
+use ndarray::IxDyn;
 
 pub const DEF: OpDef = OpDef {
     name: "broadcast",
@@ -33,7 +33,13 @@ pub const DEF: OpDef = OpDef {
         let axes = axes(cx, "axes", shape.len())?;
         if axes.len() != x.rank() || !axes.is_sorted() {
             return Err(InferError::new("E0209", "`axes` does not fit the operand of `broadcast`")
-                .at(Place::Attr("axes"), format!("expected one axis for each of the operand, {} in all, increasing", x.rank()))
+                .at(
+                    Place::Attr("axes"),
+                    format!(
+                        "expected one axis for each of the operand, {} in all, increasing",
+                        x.rank()
+                    ),
+                )
                 .at(Place::Operand(0), format!("this is {x}")));
         }
         for (i, axis) in axes.iter().enumerate() {
@@ -92,17 +98,80 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("broadcast.same", "(broadcast:b x)", |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")), "nothing is repeated"),
-    Rule::computed("broadcast.broadcast", "(broadcast:b (broadcast:a x))", composed, "repeated once instead of twice"),
-    Rule::computed("broadcast.reshape", "(broadcast:b (reshape:r x))", through_unit_axes, "axes of size one need no reshape"),
-    Rule::computed("broadcast.kept_sum", "(broadcast:b (sum:s x))", |m| unkept(m, Op::Sum), "a kept axis is repeated as well as a dropped one"),
-    Rule::computed("broadcast.kept_max", "(broadcast:b (max:s x))", |m| unkept(m, Op::ReduceMax), "a kept axis is repeated as well as a dropped one"),
-    Rule::computed("broadcast.kept_mean", "(broadcast:b (mean:s x))", |m| unkept(m, Op::Mean), "a kept axis is repeated as well as a dropped one"),
-    Rule::exact("broadcast.unary", "(@unary:f (broadcast:b x))", "(broadcast:b (@unary:f x))", "computed once per element, then repeated"),
-    Rule::exact("broadcast.binary", "(@binary:f (broadcast:b x) (broadcast:b y))", "(broadcast:b (@binary:f x y))", "computed once per element, then repeated"),
-    Rule::exact("broadcast.ternary", "(@ternary:f (broadcast:b x) (broadcast:b y) (broadcast:b z))", "(broadcast:b (@ternary:f x y z))", "computed once per element, then repeated"),
-    Rule::computed("broadcast.binary_splat", "(@binary:f (broadcast:b x) #c)", |m| { let x = m.var("x"); let y = smaller(m, "c", x)?; m.again("b", &[m.again("f", &[x, y])?]) }, "computed once per element, then repeated"),
-    Rule::computed("broadcast.splat_binary", "(@binary:f #c (broadcast:b x))", |m| { let x = m.var("x"); let y = smaller(m, "c", x)?; m.again("b", &[m.again("f", &[y, x])?]) }, "computed once per element, then repeated"),
+    Rule::computed(
+        "broadcast.same",
+        "(broadcast:b x)",
+        |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")),
+        "nothing is repeated",
+    ),
+    Rule::computed(
+        "broadcast.broadcast",
+        "(broadcast:b (broadcast:a x))",
+        composed,
+        "repeated once instead of twice",
+    ),
+    Rule::computed(
+        "broadcast.reshape",
+        "(broadcast:b (reshape:r x))",
+        through_unit_axes,
+        "axes of size one need no reshape",
+    ),
+    Rule::computed(
+        "broadcast.kept_sum",
+        "(broadcast:b (sum:s x))",
+        |m| unkept(m, Op::Sum),
+        "a kept axis is repeated as well as a dropped one",
+    ),
+    Rule::computed(
+        "broadcast.kept_max",
+        "(broadcast:b (max:s x))",
+        |m| unkept(m, Op::ReduceMax),
+        "a kept axis is repeated as well as a dropped one",
+    ),
+    Rule::computed(
+        "broadcast.kept_mean",
+        "(broadcast:b (mean:s x))",
+        |m| unkept(m, Op::Mean),
+        "a kept axis is repeated as well as a dropped one",
+    ),
+    Rule::exact(
+        "broadcast.unary",
+        "(@unary:f (broadcast:b x))",
+        "(broadcast:b (@unary:f x))",
+        "computed once per element, then repeated",
+    ),
+    Rule::exact(
+        "broadcast.binary",
+        "(@binary:f (broadcast:b x) (broadcast:b y))",
+        "(broadcast:b (@binary:f x y))",
+        "computed once per element, then repeated",
+    ),
+    Rule::exact(
+        "broadcast.ternary",
+        "(@ternary:f (broadcast:b x) (broadcast:b y) (broadcast:b z))",
+        "(broadcast:b (@ternary:f x y z))",
+        "computed once per element, then repeated",
+    ),
+    Rule::computed(
+        "broadcast.binary_splat",
+        "(@binary:f (broadcast:b x) #c)",
+        |m| {
+            let x = m.var("x");
+            let y = smaller(m, "c", x)?;
+            m.again("b", &[m.again("f", &[x, y])?])
+        },
+        "computed once per element, then repeated",
+    ),
+    Rule::computed(
+        "broadcast.splat_binary",
+        "(@binary:f #c (broadcast:b x))",
+        |m| {
+            let x = m.var("x");
+            let y = smaller(m, "c", x)?;
+            m.again("b", &[m.again("f", &[y, x])?])
+        },
+        "computed once per element, then repeated",
+    ),
 ];
 
 /// A splat with the shape of `like`.
@@ -154,9 +223,7 @@ fn unkept(m: &Match<'_>, op: Op) -> Option<V> {
     let attrs = m.head("s")?.attrs.clone().with("keep", Attr::Bool(false));
     let small = e.emit(op, &[m.var("x")], attrs);
     let places = m.ints("b", "axes");
-    let axes: Vec<i64> = (0..places.len())
-        .filter(|i| !reduced.contains(&(*i as i64)))
-        .map(|i| places[i])
-        .collect();
+    let axes: Vec<i64> =
+        (0..places.len()).filter(|i| !reduced.contains(&(*i as i64))).map(|i| places[i]).collect();
     Some(e.broadcast(small, &m.root_ty().shape, &axes))
 }

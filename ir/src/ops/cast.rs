@@ -5,9 +5,9 @@ use crate::eval::{Array, Data};
 use crate::kernel::{Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
-use crate::{DType, OpDef, TensorType};
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
+use crate::{DType, OpDef, TensorType};
 
 pub const DEF: OpDef = OpDef {
     name: "cast",
@@ -69,8 +69,19 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("cast.same", "(cast:k x)", |m| (m.ty("x").dtype == m.root_ty().dtype).then(|| m.var("x")), "no change of type"),
-    Rule::computed("cast.cast", "(cast:k (cast:j x))", through_wider, "nothing was lost on the way").when(|m| m.head("j").is_some()),
+    Rule::computed(
+        "cast.same",
+        "(cast:k x)",
+        |m| (m.ty("x").dtype == m.root_ty().dtype).then(|| m.var("x")),
+        "no change of type",
+    ),
+    Rule::computed(
+        "cast.cast",
+        "(cast:k (cast:j x))",
+        through_wider,
+        "nothing was lost on the way",
+    )
+    .when(|m| m.head("j").is_some()),
 ];
 
 /// Skips a conversion to a type that holds every value of the one before.
@@ -87,7 +98,8 @@ fn through_wider(m: &Match<'_>) -> Option<V> {
         _ => false,
     };
     // To `bool` and between signs the direct conversion may mean something else.
-    let same_meaning = from.is_float() || middle.is_float() || from == DType::Bool || to != DType::Bool;
+    let same_meaning =
+        from.is_float() || middle.is_float() || from == DType::Bool || to != DType::Bool;
     let direct = from.is_float() == middle.is_float() || to.is_float();
     (holds && same_meaning && direct).then(|| m.emit().cast(m.var("x"), to))
 }

@@ -4,10 +4,10 @@ use super::util::*;
 use super::{pull, sizes, slice};
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
+use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Dim, OpDef, TensorType};
-use crate::kernel::ScalarOp;
 use ndarray::Axis;
 
 pub const DEF: OpDef = OpDef {
@@ -36,7 +36,9 @@ pub const DEF: OpDef = OpDef {
                     .find(|a| *a != axis && ty.shape[*a] != first.shape[*a])
                     .filter(|_| ty.rank() == first.rank());
                 let what = match differs {
-                    Some(a) => format!("sizes {} and {} of axis {a} differ", first.shape[a], ty.shape[a]),
+                    Some(a) => {
+                        format!("sizes {} and {} of axis {a} differ", first.shape[a], ty.shape[a])
+                    }
                     None => format!("ranks {} and {} differ", first.rank(), ty.rank()),
                 };
                 return Err(InferError::new(

@@ -1,8 +1,8 @@
 //! Two-dimensional convolution.
 
 use super::conv::{self, Computes};
-use super::window::{self, DILATION, GROUPS, PAD, STRIDE};
 use super::sizes;
+use super::window::{self, DILATION, GROUPS, PAD, STRIDE};
 use crate::lower::{Contraction, Lower};
 use crate::op::*;
 use crate::{OpDef, TensorType};

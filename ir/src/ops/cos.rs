@@ -1,11 +1,11 @@
 //! The cosine.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "cos",

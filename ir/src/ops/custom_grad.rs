@@ -16,8 +16,11 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Source,
     infer: |cx| {
         let [forward, backward] = cx.regions else {
-            return Err(InferError::new("E0332", "a function with its own gradient has two blocks")
-                .at(Place::Op, "expected `forward` and `backward`"));
+            return Err(InferError::new(
+                "E0332",
+                "a function with its own gradient has two blocks",
+            )
+            .at(Place::Op, "expected `forward` and `backward`"));
         };
         if forward.len() != 1 {
             return Err(InferError::new(
@@ -29,12 +32,8 @@ pub const DEF: OpDef = OpDef {
             )
             .at(Place::Op, "in this call"));
         }
-        let (floats, places): (Vec<_>, Vec<usize>) = cx
-            .operands
-            .iter()
-            .zip(0..)
-            .filter(|(ty, _)| ty.dtype.is_float())
-            .unzip();
+        let (floats, places): (Vec<_>, Vec<usize>) =
+            cx.operands.iter().zip(0..).filter(|(ty, _)| ty.dtype.is_float()).unzip();
         if floats.len() != backward.len() {
             return Err(InferError::new(
                 "E0333",

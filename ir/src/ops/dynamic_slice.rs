@@ -115,9 +115,5 @@ pub fn start_values(
 
 pub fn emit(e: &dyn Emit, x: V, starts: &[V], size: &[Dim]) -> V {
     let operands = [&[x], starts].concat();
-    e.emit(
-        Op::DynamicSlice,
-        &operands,
-        Attrs::none().with("sizes", Attr::Shape(size.to_vec())),
-    )
+    e.emit(Op::DynamicSlice, &operands, Attrs::none().with("sizes", Attr::Shape(size.to_vec())))
 }

@@ -4,8 +4,8 @@ use super::util::*;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{Op, OpDef};
 use crate::rule::Rule;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "erf",
@@ -27,6 +27,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| eval_float(cx, libm::erf)),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("erf.neg", "(erf (neg x))", "(neg (erf x))", "the error function is odd"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("erf.neg", "(erf (neg x))", "(neg (erf x))", "the error function is odd")];

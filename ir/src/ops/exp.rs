@@ -24,8 +24,29 @@ pub const DEF: OpDef = OpDef {
 
 const RULES: &[Rule] = &[
     Rule::exact("exp.log", "(exp (log x))", "x", "exponentials undo logarithms").refine(),
-    Rule::exact("exp.minus_log", "(exp (sub x (log y)))", "(div (exp x) y)", "one division instead of a logarithm").assume("y", Fact::NonNeg),
-    Rule::exact("exp.minus_bcast_log", "(exp (sub x (broadcast:b (log y))))", "(div (exp x) (broadcast:b y))", "softmax from its logarithm").assume("y", Fact::NonNeg),
-    Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one").group(Group::V).refine(),
-    Rule::exact("vjp.exp_of_log_sum", "(vjp.exp.0 x e (add (div ct e) r))", "(add ct (mul r e))", "d log(exp(x)) / dx is one").group(Group::V).refine(),
+    Rule::exact(
+        "exp.minus_log",
+        "(exp (sub x (log y)))",
+        "(div (exp x) y)",
+        "one division instead of a logarithm",
+    )
+    .assume("y", Fact::NonNeg),
+    Rule::exact(
+        "exp.minus_bcast_log",
+        "(exp (sub x (broadcast:b (log y))))",
+        "(div (exp x) (broadcast:b y))",
+        "softmax from its logarithm",
+    )
+    .assume("y", Fact::NonNeg),
+    Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one")
+        .group(Group::V)
+        .refine(),
+    Rule::exact(
+        "vjp.exp_of_log_sum",
+        "(vjp.exp.0 x e (add (div ct e) r))",
+        "(add ct (mul r e))",
+        "d log(exp(x)) / dx is one",
+    )
+    .group(Group::V)
+    .refine(),
 ];

@@ -49,11 +49,8 @@ pub const DEF: OpDef = OpDef {
         let mut front = vec![x.shape[axis].clone()];
         front.extend_from_slice(&x.shape[..axis]);
         front.extend_from_slice(&x.shape[axis + 1..]);
-        let back: Vec<i64> = (1..=axis)
-            .chain(std::iter::once(0))
-            .chain(axis + 1..rank)
-            .map(|a| a as i64)
-            .collect();
+        let back: Vec<i64> =
+            (1..=axis).chain(std::iter::once(0)).chain(axis + 1..rank).map(|a| a as i64).collect();
         let zeros = e.splat(0.0, x.dtype, &front);
         let ids = clamped(e, ids, &x.shape[axis]);
         let rows = e.transpose(n.ct, &ct_perm);

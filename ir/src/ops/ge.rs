@@ -22,6 +22,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a >= b, |a, b| a >= b)),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("ge.flip", "(ge x y)", "(le y x)", "one form for comparisons"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("ge.flip", "(ge x y)", "(le y x)", "one form for comparisons")];

@@ -22,6 +22,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a > b, |a, b| a > b)),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("gt.flip", "(gt x y)", "(lt y x)", "one form for comparisons"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("gt.flip", "(gt x y)", "(lt y x)", "one form for comparisons")];

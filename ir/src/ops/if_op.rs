@@ -16,7 +16,9 @@ pub const DEF: OpDef = OpDef {
     stage: Stage::Core,
     infer: |cx| {
         sizes::scalar(cx, 0, "the condition").map_err(|err| {
-            err.help("`all(..)` or `any(..)` make one truth value of many; `select` chooses elementwise")
+            err.help(
+                "`all(..)` or `any(..)` make one truth value of many; `select` chooses elementwise",
+            )
         })?;
         let [then, otherwise] = cx.regions else {
             return Err(InferError::new("E0433", "`if` needs two branches"));

@@ -24,8 +24,32 @@ pub const DEF: OpDef = OpDef {
 
 const RULES: &[Rule] = &[
     Rule::exact("log.exp", "(log (exp x))", "x", "logarithms undo exponentials").refine(),
-    Rule::exact("log.quotient", "(log (div (exp x) y))", "(sub x (log y))", "log-softmax from softmax, without overflow").refine(),
-    Rule::exact("log.bcast_quotient", "(log (div (exp x) (broadcast:b y)))", "(sub x (broadcast:b (log y)))", "log-softmax from softmax, without overflow").refine(),
-    Rule::exact("log.sqrt", "(log (sqrt x))", "(mul (log x) 0.5)", "a product is cheaper than a root").round(),
-    Rule::exact("log.one_plus", "(log (add x 1))", "(log1p x)", "keeps small x, which 1 + x rounds away").round(),
+    Rule::exact(
+        "log.quotient",
+        "(log (div (exp x) y))",
+        "(sub x (log y))",
+        "log-softmax from softmax, without overflow",
+    )
+    .refine(),
+    Rule::exact(
+        "log.bcast_quotient",
+        "(log (div (exp x) (broadcast:b y)))",
+        "(sub x (broadcast:b (log y)))",
+        "log-softmax from softmax, without overflow",
+    )
+    .refine(),
+    Rule::exact(
+        "log.sqrt",
+        "(log (sqrt x))",
+        "(mul (log x) 0.5)",
+        "a product is cheaper than a root",
+    )
+    .round(),
+    Rule::exact(
+        "log.one_plus",
+        "(log (add x 1))",
+        "(log1p x)",
+        "keeps small x, which 1 + x rounds away",
+    )
+    .round(),
 ];

@@ -5,10 +5,10 @@ use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::lower::{Contraction, Lower};
 use crate::op::*;
+use crate::rule::{Match, Rule};
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
 use ndarray::{ArrayD, ArrayView2, Ix2};
-use crate::rule::{Match, Rule};
 
 const TRANSPOSE: fn() -> Attr = || Attr::Bool(false);
 
@@ -87,18 +87,16 @@ pub const DEF: OpDef = OpDef {
         let (ta, tb) = (cx.attrs.bool("trans_a"), cx.attrs.bool("trans_b"));
         let dtype = cx.operands[0].dtype;
         Ok(vec![match (&cx.operands[0].data, &cx.operands[1].data) {
-            (Data::Float(a), Data::Float(b)) => Array::float(
-                dtype,
-                batched(a, b, &shape, |a, b| flip(a, ta).dot(&flip(b, tb)))?,
-            ),
+            (Data::Float(a), Data::Float(b)) => {
+                Array::float(dtype, batched(a, b, &shape, |a, b| flip(a, ta).dot(&flip(b, tb)))?)
+            }
             (Data::Int(a), Data::Int(b)) => Array::int(
                 dtype,
                 batched(a, b, &shape, |a, b| {
                     let (a, b) = (flip(a, ta), flip(b, tb));
                     ndarray::Array2::from_shape_fn((a.nrows(), b.ncols()), |(i, j)| {
-                        (0..a.ncols()).fold(0i64, |s, k| {
-                            s.wrapping_add(a[[i, k]].wrapping_mul(b[[k, j]]))
-                        })
+                        (0..a.ncols())
+                            .fold(0i64, |s, k| s.wrapping_add(a[[i, k]].wrapping_mul(b[[k, j]])))
                     })
                 })?,
             ),
@@ -108,12 +106,46 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("matmul.transposed_a", "(matmul:m (transpose:p a) b)", |m| untransposed(m, "trans_a"), "the product reads it either way"),
-    Rule::computed("matmul.transposed_b", "(matmul:m a (transpose:p b))", |m| untransposed(m, "trans_b"), "the product reads it either way"),
-    Rule::exact("matmul.neg_a", "(matmul:m (neg a) b)", "(neg (matmul:m a b))", "the sign moves outward").round(),
-    Rule::exact("matmul.neg_b", "(matmul:m a (neg b))", "(neg (matmul:m a b))", "the sign moves outward").round(),
-    Rule::computed("matmul.scaled_a", "(matmul:m (mul a #c) b)", scaled_outside, "constants move outward, where they meet").round(),
-    Rule::computed("matmul.scaled_b", "(matmul:m a (mul b #c))", scaled_outside, "constants move outward, where they meet").round(),
+    Rule::computed(
+        "matmul.transposed_a",
+        "(matmul:m (transpose:p a) b)",
+        |m| untransposed(m, "trans_a"),
+        "the product reads it either way",
+    ),
+    Rule::computed(
+        "matmul.transposed_b",
+        "(matmul:m a (transpose:p b))",
+        |m| untransposed(m, "trans_b"),
+        "the product reads it either way",
+    ),
+    Rule::exact(
+        "matmul.neg_a",
+        "(matmul:m (neg a) b)",
+        "(neg (matmul:m a b))",
+        "the sign moves outward",
+    )
+    .round(),
+    Rule::exact(
+        "matmul.neg_b",
+        "(matmul:m a (neg b))",
+        "(neg (matmul:m a b))",
+        "the sign moves outward",
+    )
+    .round(),
+    Rule::computed(
+        "matmul.scaled_a",
+        "(matmul:m (mul a #c) b)",
+        scaled_outside,
+        "constants move outward, where they meet",
+    )
+    .round(),
+    Rule::computed(
+        "matmul.scaled_b",
+        "(matmul:m a (mul b #c))",
+        scaled_outside,
+        "constants move outward, where they meet",
+    )
+    .round(),
 ];
 
 fn untransposed(m: &Match<'_>, which: &'static str) -> Option<V> {
@@ -138,9 +170,8 @@ fn matrix(ty: &TensorType, transposed: bool) -> (Dim, Dim) {
 }
 
 fn product(e: &dyn Emit, a: V, b: V, trans_a: bool, trans_b: bool) -> V {
-    let attrs = Attrs::none()
-        .with("trans_a", Attr::Bool(trans_a))
-        .with("trans_b", Attr::Bool(trans_b));
+    let attrs =
+        Attrs::none().with("trans_a", Attr::Bool(trans_a)).with("trans_b", Attr::Bool(trans_b));
     e.emit(Op::MatMul, &[a, b], attrs)
 }
 

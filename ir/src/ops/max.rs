@@ -27,6 +27,8 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::exact("max.neg", "(max:s (neg x))", "(neg (min:s x))", "fewer elements to negate").when(|m| m.root_ty().dtype.is_float()),
-    Rule::exact("max.relu", "(max:s (relu x))", "(relu (max:s x))", "fewer elements to clip").round(),
+    Rule::exact("max.neg", "(max:s (neg x))", "(neg (min:s x))", "fewer elements to negate")
+        .when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact("max.relu", "(max:s (relu x))", "(relu (max:s x))", "fewer elements to clip")
+        .round(),
 ];

@@ -1,11 +1,11 @@
 //! The larger of two.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "maximum",
@@ -31,7 +31,24 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("maximum.self", "(maximum x x)", "x", "the larger of the same"),
     Rule::exact("maximum.twice", "(maximum (maximum x y) y)", "(maximum x y)", "already larger"),
-    Rule::exact("maximum.splats", "(maximum (maximum x #c) #d)", "(maximum x (maximum #c #d))", "constants compare at compile time"),
-    Rule::exact("maximum.relu", "(maximum x 0)", "(relu x)", "one op, which keeps the sign of zero").round(),
-    Rule::exact("maximum.neg", "(maximum (neg x) (neg y))", "(neg (minimum x y))", "one negation fewer").when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact(
+        "maximum.splats",
+        "(maximum (maximum x #c) #d)",
+        "(maximum x (maximum #c #d))",
+        "constants compare at compile time",
+    ),
+    Rule::exact(
+        "maximum.relu",
+        "(maximum x 0)",
+        "(relu x)",
+        "one op, which keeps the sign of zero",
+    )
+    .round(),
+    Rule::exact(
+        "maximum.neg",
+        "(maximum (neg x) (neg y))",
+        "(neg (minimum x y))",
+        "one negation fewer",
+    )
+    .when(|m| m.root_ty().dtype.is_float()),
 ];

@@ -4,8 +4,8 @@ use super::util::*;
 use crate::eval::{Array, Data};
 use crate::lower::Lower;
 use crate::op::*;
-use crate::vjp::{Emit, V};
 use crate::rule::Rule;
+use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -47,8 +47,19 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("mean.scaled", "(mean:s (mul x #c))", |m| { let c = m.splat("c")?; let y = m.again("s", &[m.var("x")])?; Some(m.emit().mul(y, m.emit().splat_like(c, y))) }, "fewer elements to scale").round(),
-    Rule::exact("mean.neg", "(mean:s (neg x))", "(neg (mean:s x))", "fewer elements to negate").round(),
+    Rule::computed(
+        "mean.scaled",
+        "(mean:s (mul x #c))",
+        |m| {
+            let c = m.splat("c")?;
+            let y = m.again("s", &[m.var("x")])?;
+            Some(m.emit().mul(y, m.emit().splat_like(c, y)))
+        },
+        "fewer elements to scale",
+    )
+    .round(),
+    Rule::exact("mean.neg", "(mean:s (neg x))", "(neg (mean:s x))", "fewer elements to negate")
+        .round(),
 ];
 
 /// `x / count`, in a type that can hold the count.

@@ -26,6 +26,6 @@ pub const DEF: OpDef = OpDef {
     }),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("min.neg", "(min:s (neg x))", "(neg (max:s x))", "fewer elements to negate").when(|m| m.root_ty().dtype.is_float()),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("min.neg", "(min:s (neg x))", "(neg (max:s x))", "fewer elements to negate")
+        .when(|m| m.root_ty().dtype.is_float())];

@@ -1,11 +1,11 @@
 //! The smaller of two.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "minimum",
@@ -31,6 +31,17 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("minimum.self", "(minimum x x)", "x", "the smaller of the same"),
     Rule::exact("minimum.twice", "(minimum (minimum x y) y)", "(minimum x y)", "already smaller"),
-    Rule::exact("minimum.splats", "(minimum (minimum x #c) #d)", "(minimum x (minimum #c #d))", "constants compare at compile time"),
-    Rule::exact("minimum.neg", "(minimum (neg x) (neg y))", "(neg (maximum x y))", "one negation fewer").when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact(
+        "minimum.splats",
+        "(minimum (minimum x #c) #d)",
+        "(minimum x (minimum #c #d))",
+        "constants compare at compile time",
+    ),
+    Rule::exact(
+        "minimum.neg",
+        "(minimum (neg x) (neg y))",
+        "(neg (maximum x y))",
+        "one negation fewer",
+    )
+    .when(|m| m.root_ty().dtype.is_float()),
 ];

@@ -1,12 +1,12 @@
 //! Multiplies two tensors elementwise.
 
 use super::util::*;
-use crate::{DType, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Fact, Group, Match, Rule};
 use crate::vjp::V;
+use crate::{DType, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "mul",
@@ -17,9 +17,7 @@ pub const DEF: OpDef = OpDef {
     effect: Effect::Pure,
     stage: Stage::Core,
     infer: same,
-    grad: Grad::Vjp(|e, n, i| {
-        Some(e.mul(n.ct, n.operands[1 - i]))
-    }),
+    grad: Grad::Vjp(|e, n, i| Some(e.mul(n.ct, n.operands[1 - i]))),
     rules: RULES,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Mul, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a * b, i64::wrapping_mul)),
@@ -28,26 +26,131 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("mul.one", "(mul x 1)", "x", "one changes nothing"),
     Rule::exact("mul.minus_one", "(mul x -1)", "(neg x)", "only the sign changes"),
-    Rule::exact("mul.zero", "(mul x 0)", "0", "zero, unless infinite or NaN").assume("x", Fact::Finite),
+    Rule::exact("mul.zero", "(mul x 0)", "0", "zero, unless infinite or NaN")
+        .assume("x", Fact::Finite),
     Rule::exact("mul.neg", "(mul x (neg y))", "(neg (mul x y))", "the sign moves outward"),
-    Rule::exact("mul.splats", "(mul (mul x #c) #d)", "(mul x (mul #c #d))", "constants multiply at compile time").round(),
-    Rule::exact("mul.div_splats", "(mul (div x #c) #d)", "(mul x (div #d #c))", "constants divide at compile time").when(|m| m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| c != 0.0 && c.is_finite())).round(),
-    Rule::exact("mul.splat_div", "(mul (div #c x) #d)", "(div (mul #c #d) x)", "constants multiply at compile time").when(|m| m.root_ty().dtype.is_float()).round(),
-    Rule::exact("mul.splat_out", "(mul (mul x #c) y)", "(mul (mul x y) #c)", "constants move outward, where they meet").when(|m| m.splat("y").is_none() && m.splat("x").is_none()).round(),
-    Rule::exact("mul.div_cancel", "(mul (div x y) y)", "x", "dividing is undone").when(|m| m.root_ty().dtype.is_float()).refine(),
-    Rule::exact("mul.reciprocal", "(mul x (div 1 y))", "(div x y)", "one rounding fewer").when(|m| m.root_ty().dtype.is_float()).round(),
-    Rule::exact("mul.div_out", "(mul (div x y) z)", "(div (mul x z) y)", "divisors move outward, where they meet").when(|m| m.root_ty().dtype.is_float()).group(Group::X).round(),
-    Rule::exact("mul.exp", "(mul (exp x) (exp y))", "(exp (add x y))", "one exponential fewer").special(),
+    Rule::exact(
+        "mul.splats",
+        "(mul (mul x #c) #d)",
+        "(mul x (mul #c #d))",
+        "constants multiply at compile time",
+    )
+    .round(),
+    Rule::exact(
+        "mul.div_splats",
+        "(mul (div x #c) #d)",
+        "(mul x (div #d #c))",
+        "constants divide at compile time",
+    )
+    .when(|m| {
+        m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| c != 0.0 && c.is_finite())
+    })
+    .round(),
+    Rule::exact(
+        "mul.splat_div",
+        "(mul (div #c x) #d)",
+        "(div (mul #c #d) x)",
+        "constants multiply at compile time",
+    )
+    .when(|m| m.root_ty().dtype.is_float())
+    .round(),
+    Rule::exact(
+        "mul.splat_out",
+        "(mul (mul x #c) y)",
+        "(mul (mul x y) #c)",
+        "constants move outward, where they meet",
+    )
+    .when(|m| m.splat("y").is_none() && m.splat("x").is_none())
+    .round(),
+    Rule::exact("mul.div_cancel", "(mul (div x y) y)", "x", "dividing is undone")
+        .when(|m| m.root_ty().dtype.is_float())
+        .refine(),
+    Rule::exact("mul.reciprocal", "(mul x (div 1 y))", "(div x y)", "one rounding fewer")
+        .when(|m| m.root_ty().dtype.is_float())
+        .round(),
+    Rule::exact(
+        "mul.div_out",
+        "(mul (div x y) z)",
+        "(div (mul x z) y)",
+        "divisors move outward, where they meet",
+    )
+    .when(|m| m.root_ty().dtype.is_float())
+    .group(Group::X)
+    .round(),
+    Rule::exact("mul.exp", "(mul (exp x) (exp y))", "(exp (add x y))", "one exponential fewer")
+        .special(),
     Rule::exact("mul.sqrt", "(mul (sqrt x) (sqrt x))", "x", "squaring undoes the root").refine(),
-    Rule::exact("mul.rsqrt", "(mul (rsqrt x) (rsqrt x))", "(div 1 x)", "one division instead of a root").refine(),
-    Rule::exact("mul.rsqrt_self", "(mul x (rsqrt x))", "(sqrt x)", "one op instead of two").refine(),
-    Rule::exact("mul.select_zero", "(mul (select c x 0) y)", "(select c (mul x y) 0)", "masks move outward, where they meet").refine(),
-    Rule::computed("mul.mask", "(mul x (cast:k c))", |m| (m.ty("c").dtype == DType::Bool).then(|| { let e = m.emit(); let x = m.var("x"); e.select(m.var("c"), x, e.splat_like(0.0, x)) }), "a mask is a choice").refine(),
-    Rule::computed("mul.matmul_push", "(mul (matmul:m a b) #c)", push_into_smaller, "scaling the smaller operand touches fewer elements").round(),
-    Rule::exact("mul.bcast_join", "(mul (mul x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (mul p q)))", "the small operands meet first").group(Group::D).when(|m| m.joins()).round(),
-    Rule::exact("mul.bcast_out", "(mul (mul x (broadcast:b p)) y)", "(mul (mul x y) (broadcast:b p))", "full-size operands meet first, so that small ones can").group(Group::D).when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none()).round(),
-    Rule::exact("mul.bcast_div", "(mul (div x (broadcast:b p)) (broadcast:b q))", "(mul x (broadcast:b (div q p)))", "the small operands meet first").group(Group::D).when(|m| m.root_ty().dtype.is_float() && m.joins()).round(),
-    Rule::exact("mul.assoc", "(mul (mul x y) z)", "(mul x (mul y z))", "multiplication associates, up to rounding").group(Group::X).round(),
+    Rule::exact(
+        "mul.rsqrt",
+        "(mul (rsqrt x) (rsqrt x))",
+        "(div 1 x)",
+        "one division instead of a root",
+    )
+    .refine(),
+    Rule::exact("mul.rsqrt_self", "(mul x (rsqrt x))", "(sqrt x)", "one op instead of two")
+        .refine(),
+    Rule::exact(
+        "mul.select_zero",
+        "(mul (select c x 0) y)",
+        "(select c (mul x y) 0)",
+        "masks move outward, where they meet",
+    )
+    .refine(),
+    Rule::computed(
+        "mul.mask",
+        "(mul x (cast:k c))",
+        |m| {
+            (m.ty("c").dtype == DType::Bool).then(|| {
+                let e = m.emit();
+                let x = m.var("x");
+                e.select(m.var("c"), x, e.splat_like(0.0, x))
+            })
+        },
+        "a mask is a choice",
+    )
+    .refine(),
+    Rule::computed(
+        "mul.matmul_push",
+        "(mul (matmul:m a b) #c)",
+        push_into_smaller,
+        "scaling the smaller operand touches fewer elements",
+    )
+    .round(),
+    Rule::exact(
+        "mul.bcast_join",
+        "(mul (mul x (broadcast:b p)) (broadcast:b q))",
+        "(mul x (broadcast:b (mul p q)))",
+        "the small operands meet first",
+    )
+    .group(Group::D)
+    .when(|m| m.joins())
+    .round(),
+    Rule::exact(
+        "mul.bcast_out",
+        "(mul (mul x (broadcast:b p)) y)",
+        "(mul (mul x y) (broadcast:b p))",
+        "full-size operands meet first, so that small ones can",
+    )
+    .group(Group::D)
+    .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
+    .round(),
+    Rule::exact(
+        "mul.bcast_div",
+        "(mul (div x (broadcast:b p)) (broadcast:b q))",
+        "(mul x (broadcast:b (div q p)))",
+        "the small operands meet first",
+    )
+    .group(Group::D)
+    .when(|m| m.root_ty().dtype.is_float() && m.joins())
+    .round(),
+    Rule::exact(
+        "mul.assoc",
+        "(mul (mul x y) z)",
+        "(mul x (mul y z))",
+        "multiplication associates, up to rounding",
+    )
+    .group(Group::X)
+    .round(),
 ];
 
 /// Moves a constant factor of a product of matrices to the operand that is

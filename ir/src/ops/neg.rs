@@ -24,8 +24,26 @@ pub const DEF: OpDef = OpDef {
 
 const RULES: &[Rule] = &[
     Rule::exact("neg.neg", "(neg (neg x))", "x", "the sign flips twice"),
-    Rule::exact("neg.sub", "(neg (sub x y))", "(sub y x)", "the difference the other way round").round(),
-    Rule::exact("neg.mul_splat", "(neg (mul x #c))", "(mul x (neg #c))", "the constant takes the sign"),
-    Rule::exact("neg.div_splat", "(neg (div #c x))", "(div (neg #c) x)", "the constant takes the sign").when(|m| m.root_ty().dtype.is_float()),
-    Rule::exact("neg.add_splat", "(neg (add x #c))", "(sub (neg #c) x)", "the constant takes the sign").round(),
+    Rule::exact("neg.sub", "(neg (sub x y))", "(sub y x)", "the difference the other way round")
+        .round(),
+    Rule::exact(
+        "neg.mul_splat",
+        "(neg (mul x #c))",
+        "(mul x (neg #c))",
+        "the constant takes the sign",
+    ),
+    Rule::exact(
+        "neg.div_splat",
+        "(neg (div #c x))",
+        "(div (neg #c) x)",
+        "the constant takes the sign",
+    )
+    .when(|m| m.root_ty().dtype.is_float()),
+    Rule::exact(
+        "neg.add_splat",
+        "(neg (add x #c))",
+        "(sub (neg #c) x)",
+        "the constant takes the sign",
+    )
+    .round(),
 ];

@@ -1,11 +1,11 @@
 //! Disjunction.
 
 use super::util::*;
-use crate::{DType, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Match, Rule};
+use crate::{DType, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "or",
@@ -24,7 +24,12 @@ pub const DEF: OpDef = OpDef {
 
 const RULES: &[Rule] = &[
     Rule::exact("or.self", "(or x x)", "x", "agreed twice"),
-    Rule::computed("or.splat", "(or x #c)", |m| bool_splat(m).map(|c| m.var(if c != 0.0 { "c" } else { "x" })), "a known condition"),
+    Rule::computed(
+        "or.splat",
+        "(or x #c)",
+        |m| bool_splat(m).map(|c| m.var(if c != 0.0 { "c" } else { "x" })),
+        "a known condition",
+    ),
 ];
 
 /// The condition `#c`, unless these are bits of integers.

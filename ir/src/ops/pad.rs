@@ -54,9 +54,12 @@ pub const DEF: OpDef = OpDef {
         }
         let interior = interior(cx.attrs, x.rank());
         if interior.iter().any(|i| !(0..1 << 24).contains(i)) {
-            return Err(InferError::new("E0235", "`interior` of `pad` must be small and not negative")
-                .at(Place::Attr("interior"), "elements can be added between neighbours, not cut")
-                .help("use `slice` with strides to drop elements"));
+            return Err(InferError::new(
+                "E0235",
+                "`interior` of `pad` must be small and not negative",
+            )
+            .at(Place::Attr("interior"), "elements can be added between neighbours, not cut")
+            .help("use `slice` with strides to drop elements"));
         }
         let mut shape = vec![];
         for (axis, between) in interior.into_iter().enumerate() {

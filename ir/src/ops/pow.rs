@@ -4,8 +4,8 @@ use super::util::*;
 use crate::kernel::{Reg, Scalar, ScalarOp};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
-use crate::{DType, Op, OpDef};
 use crate::rule::Rule;
+use crate::{DType, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "pow",
@@ -46,7 +46,9 @@ const RULES: &[Rule] = &[
     Rule::exact("pow.one", "(pow x 1)", "x", "the first power"),
     Rule::exact("pow.zero", "(pow x 0)", "1", "even of NaN"),
     Rule::exact("pow.two", "(pow x 2)", "(mul x x)", "one product").round(),
-    Rule::exact("pow.minus_one", "(pow x -1)", "(div 1 x)", "one quotient").when(|m| m.root_ty().dtype.is_float()).round(),
+    Rule::exact("pow.minus_one", "(pow x -1)", "(div 1 x)", "one quotient")
+        .when(|m| m.root_ty().dtype.is_float())
+        .round(),
     Rule::exact("pow.half", "(pow x 0.5)", "(sqrt x)", "one root").refine(),
     Rule::exact("pow.minus_half", "(pow x -0.5)", "(rsqrt x)", "one reciprocal root").special(),
 ];
@@ -116,7 +118,10 @@ mod tests {
         assert_eq!(int_pow(-2, 63), i64::MIN);
         assert_eq!(int_pow(0, 0), 1);
         assert_eq!(int_pow(0, -3), 0);
-        assert_eq!((int_pow(-1, -3), int_pow(-1, -4), int_pow(1, -9), int_pow(2, -1)), (-1, 1, 1, 0));
+        assert_eq!(
+            (int_pow(-1, -3), int_pow(-1, -4), int_pow(1, -9), int_pow(2, -1)),
+            (-1, 1, 1, 0)
+        );
         assert_eq!(int_pow(3, i64::MAX), int_pow(3, i64::MAX - 1).wrapping_mul(3));
     }
 }

@@ -35,8 +35,11 @@ pub const DEF: OpDef = OpDef {
         let shape = cx.attrs.shape("shape");
         let large = shape.first().and_then(|d| d.as_const()).is_some_and(|n| n > i32::MAX as i64);
         if shape.len() != 1 || large {
-            return Err(InferError::new("E0216", "a permutation is a vector of at most 2147483647")
-                .at(Place::Attr("shape"), "expected one size"));
+            return Err(InferError::new(
+                "E0216",
+                "a permutation is a vector of at most 2147483647",
+            )
+            .at(Place::Attr("shape"), "expected one size"));
         }
         Ok(vec![TensorType::new(DType::I64, shape)])
     },

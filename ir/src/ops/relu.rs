@@ -1,11 +1,11 @@
 //! The rectifier.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Fact, Rule};
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "relu",
@@ -33,5 +33,10 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("relu.relu", "(relu (relu x))", "(relu x)", "already not negative"),
     Rule::exact("relu.nonneg", "(relu x)", "x", "already not negative").assume("x", Fact::NonNeg),
-    Rule::exact("relu.select", "(relu (select c x 0))", "(select c (relu x) 0)", "masks move outward, where they meet"),
+    Rule::exact(
+        "relu.select",
+        "(relu (select c x 0))",
+        "(select c (relu x) 0)",
+        "masks move outward, where they meet",
+    ),
 ];

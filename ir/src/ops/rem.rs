@@ -1,10 +1,10 @@
 //! The remainder of a division.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "rem",

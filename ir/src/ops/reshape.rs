@@ -4,9 +4,9 @@ use super::util::*;
 use crate::attr::AttrKind;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{Dim, OpDef, TensorType};
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
+use crate::{Dim, OpDef, TensorType};
 
 pub const DEF: OpDef = OpDef {
     name: "reshape",
@@ -45,11 +45,37 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("reshape.same", "(reshape:r x)", |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")), "already of that shape"),
-    Rule::exact("reshape.reshape", "(reshape:r (reshape:q x))", "(reshape:r x)", "only the last shape counts"),
-    Rule::exact("reshape.unary", "(@unary:f (reshape:r x))", "(reshape:r (@unary:f x))", "views move outward, where they meet"),
-    Rule::exact("reshape.binary", "(@binary:f (reshape:r x) (reshape:r y))", "(reshape:r (@binary:f x y))", "one view instead of two").when(|m| m.shape("x") == m.shape("y")),
-    Rule::computed("reshape.broadcast", "(reshape:r (broadcast:b x))", scalar_broadcast, "a repeated scalar has any shape"),
+    Rule::computed(
+        "reshape.same",
+        "(reshape:r x)",
+        |m| (m.shape("x") == m.root_ty().shape).then(|| m.var("x")),
+        "already of that shape",
+    ),
+    Rule::exact(
+        "reshape.reshape",
+        "(reshape:r (reshape:q x))",
+        "(reshape:r x)",
+        "only the last shape counts",
+    ),
+    Rule::exact(
+        "reshape.unary",
+        "(@unary:f (reshape:r x))",
+        "(reshape:r (@unary:f x))",
+        "views move outward, where they meet",
+    ),
+    Rule::exact(
+        "reshape.binary",
+        "(@binary:f (reshape:r x) (reshape:r y))",
+        "(reshape:r (@binary:f x y))",
+        "one view instead of two",
+    )
+    .when(|m| m.shape("x") == m.shape("y")),
+    Rule::computed(
+        "reshape.broadcast",
+        "(reshape:r (broadcast:b x))",
+        scalar_broadcast,
+        "a repeated scalar has any shape",
+    ),
 ];
 
 fn scalar_broadcast(m: &Match<'_>) -> Option<V> {

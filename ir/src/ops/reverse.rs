@@ -5,9 +5,9 @@ use super::util::*;
 use crate::attr::AttrKind;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{Attrs, Attr, Dim, Op, OpDef};
-use ndarray::Axis;
 use crate::rule::Rule;
+use crate::{Attr, Attrs, Dim, Op, OpDef};
+use ndarray::Axis;
 
 pub const DEF: OpDef = OpDef {
     name: "reverse",
@@ -55,7 +55,17 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("reverse.none", "(reverse:r x)", |m| m.ints("r", "axes").is_empty().then(|| m.var("x")), "nothing to turn"),
+    Rule::computed(
+        "reverse.none",
+        "(reverse:r x)",
+        |m| m.ints("r", "axes").is_empty().then(|| m.var("x")),
+        "nothing to turn",
+    ),
     Rule::exact("reverse.reverse", "(reverse:r (reverse:r x))", "x", "turned back"),
-    Rule::exact("reverse.unary", "(@unary:f (reverse:r x))", "(reverse:r (@unary:f x))", "views move outward, where they meet"),
+    Rule::exact(
+        "reverse.unary",
+        "(@unary:f (reverse:r x))",
+        "(reverse:r (@unary:f x))",
+        "views move outward, where they meet",
+    ),
 ];

@@ -87,9 +87,10 @@ pub fn scatter<T: Copy>(
     let mut out: Vec<T> = base.iter().copied().collect();
     let updates: Vec<T> = updates.iter().copied().collect();
     for (i, &id) in ids.iter().enumerate() {
-        let row = usize::try_from(id).ok().filter(|r| *r < rows).ok_or_else(|| {
-            format!("index {id} is out of range: the tensor has {rows} rows")
-        })?;
+        let row = usize::try_from(id)
+            .ok()
+            .filter(|r| *r < rows)
+            .ok_or_else(|| format!("index {id} is out of range: the tensor has {rows} rows"))?;
         for j in 0..width {
             combine(&mut out[row * width + j], updates[i * width + j]);
         }

@@ -5,8 +5,8 @@ use crate::eval::{Array, Data};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{OpDef, TensorType};
 use crate::rule::Rule;
+use crate::{OpDef, TensorType};
 
 pub const DEF: OpDef = OpDef {
     name: "select",
@@ -68,8 +68,28 @@ pub const DEF: OpDef = OpDef {
 const RULES: &[Rule] = &[
     Rule::exact("select.same", "(select c x x)", "x", "either way"),
     Rule::exact("select.not", "(select (not c) x y)", "(select c y x)", "the other way round"),
-    Rule::exact("select.then", "(select c (select c x y) z)", "(select c x z)", "the condition holds there"),
-    Rule::exact("select.else", "(select c x (select c y z))", "(select c x z)", "the condition fails there"),
-    Rule::exact("select.and", "(select c (select d x y) y)", "(select (and c d) x y)", "one choice instead of two"),
-    Rule::computed("select.known", "(select #c x y)", |m| m.splat("c").map(|c| m.var(if c != 0.0 { "x" } else { "y" })), "a known condition"),
+    Rule::exact(
+        "select.then",
+        "(select c (select c x y) z)",
+        "(select c x z)",
+        "the condition holds there",
+    ),
+    Rule::exact(
+        "select.else",
+        "(select c x (select c y z))",
+        "(select c x z)",
+        "the condition fails there",
+    ),
+    Rule::exact(
+        "select.and",
+        "(select c (select d x y) y)",
+        "(select (and c d) x y)",
+        "one choice instead of two",
+    ),
+    Rule::computed(
+        "select.known",
+        "(select #c x y)",
+        |m| m.splat("c").map(|c| m.var(if c != 0.0 { "x" } else { "y" })),
+        "a known condition",
+    ),
 ];

@@ -37,6 +37,5 @@ pub const DEF: OpDef = OpDef {
     }),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("sign.sign", "(sign (sign x))", "(sign x)", "already -1, 0 or 1"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("sign.sign", "(sign (sign x))", "(sign x)", "already -1, 0 or 1")];

@@ -1,11 +1,11 @@
 //! The sine.
 
 use super::util::*;
-use crate::{Op, OpDef};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "sin",
@@ -22,6 +22,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| eval_float(cx, libm::sin)),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("sin.neg", "(sin (neg x))", "(neg (sin x))", "the sine is odd"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("sin.neg", "(sin (neg x))", "(neg (sin x))", "the sine is odd")];

@@ -5,9 +5,9 @@ use super::{pad, pull, sizes};
 use crate::attr::AttrKind;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::rule::{Match, Rule};
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
-use crate::rule::{Match, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "slice",
@@ -125,8 +125,21 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("slice.same", "(slice:s x)", |m| (m.shape("x") == m.root_ty().shape && m.ints("s", "strides").iter().all(|s| *s == 1)).then(|| m.var("x")), "all of it"),
-    Rule::exact("slice.unary", "(slice:s (@unary:f x))", "(@unary:f (slice:s x))", "computed only where it is needed"),
+    Rule::computed(
+        "slice.same",
+        "(slice:s x)",
+        |m| {
+            (m.shape("x") == m.root_ty().shape && m.ints("s", "strides").iter().all(|s| *s == 1))
+                .then(|| m.var("x"))
+        },
+        "all of it",
+    ),
+    Rule::exact(
+        "slice.unary",
+        "(slice:s (@unary:f x))",
+        "(@unary:f (slice:s x))",
+        "computed only where it is needed",
+    ),
     Rule::computed("slice.slice", "(slice:s (slice:t x))", composed, "cut once instead of twice"),
 ];
 
@@ -137,8 +150,10 @@ fn composed(m: &Match<'_>) -> Option<V> {
     let mut strides = vec![];
     for i in 0..inner.len() {
         let by = Dim::constant(inner[i]);
-        let start = m.dims("t", "starts")[i].clone() + m.dims("s", "starts")[i].clone() * by.clone();
-        let last = (m.root_ty().shape[i].clone() - Dim::constant(1)) * Dim::constant(inner[i] * outer[i]);
+        let start =
+            m.dims("t", "starts")[i].clone() + m.dims("s", "starts")[i].clone() * by.clone();
+        let last =
+            (m.root_ty().shape[i].clone() - Dim::constant(1)) * Dim::constant(inner[i] * outer[i]);
         // An empty result has no last element to end after.
         if m.root_ty().shape[i].as_const().is_none_or(|n| n < 1) {
             return None;
@@ -155,9 +170,8 @@ fn composed(m: &Match<'_>) -> Option<V> {
 }
 
 pub fn emit(e: &dyn Emit, x: V, starts: Vec<Dim>, ends: Vec<Dim>, strides: Vec<i64>) -> V {
-    let whole = e.ty(x).shape == ends
-        && starts.iter().all(Dim::is_zero)
-        && strides.iter().all(|s| *s == 1);
+    let whole =
+        e.ty(x).shape == ends && starts.iter().all(Dim::is_zero) && strides.iter().all(|s| *s == 1);
     if whole {
         return x;
     }

@@ -27,5 +27,6 @@ pub const DEF: OpDef = OpDef {
 
 const RULES: &[Rule] = &[
     Rule::exact("sqrt.square", "(sqrt (mul x x))", "(abs x)", "the root undoes squaring").round(),
-    Rule::exact("sqrt.reciprocal", "(sqrt (div 1 x))", "(rsqrt x)", "one op instead of two").special(),
+    Rule::exact("sqrt.reciprocal", "(sqrt (div 1 x))", "(rsqrt x)", "one op instead of two")
+        .special(),
 ];

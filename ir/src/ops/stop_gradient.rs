@@ -21,6 +21,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| Ok(vec![cx.operands[0].clone()])),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("stop_gradient.drop", "(stop_gradient x)", "x", "gradients are taken by now"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("stop_gradient.drop", "(stop_gradient x)", "x", "gradients are taken by now")];

@@ -27,20 +27,103 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("sum.none", "(sum:s x)", |m| m.ints("s", "axes").is_empty().then(|| m.var("x")), "no axis to sum over"),
-    Rule::computed("sum.unit", "(sum:s x)", over_unit_axes, "one element is its own sum, but for -0").round(),
-    Rule::computed("sum.sum", "(sum:s (sum:t x))", composed, "one reduction instead of two").round(),
-    Rule::exact("sum.neg", "(sum:s (neg x))", "(neg (sum:s x))", "fewer elements to negate").round(),
-    Rule::computed("sum.scaled", "(sum:s (mul x #c))", |m| { let c = m.splat("c")?; let y = m.again("s", &[m.var("x")])?; Some(m.emit().mul(y, m.emit().splat_like(c, y))) }, "fewer elements to scale").round(),
-    Rule::computed("sum.broadcast", "(sum:s (broadcast:b x))", of_repeated, "a multiple instead of a sum").round(),
-    Rule::computed("sum.transpose", "(sum:s (transpose:p x))", of_transposed, "sums in any order of axes").round(),
-    Rule::computed("sum.reshape", "(sum:s (reshape:r x))", of_reshaped, "all elements, whatever their shape").round(),
-    Rule::computed("sum.factor", "(sum:s (mul x (broadcast:b y)))", |m| common_factor(m, Op::Mul), "one factor for the whole sum").refine(),
-    Rule::computed("sum.divisor", "(sum:s (div x (broadcast:b y)))", |m| common_factor(m, Op::Div), "one divisor for the whole sum").when(|m| m.root_ty().dtype.is_float()).refine(),
-    Rule::computed("sum.weights", "(sum:s (add x (mul y (broadcast:b (div w (sum:s y))))))", |m| { let w = constant_along(m, "w")?; let e = m.emit(); Some(e.add(e.sum(m.var("x"), m.ints("s", "axes")), w)) }, "weights over their sum add up to one; so the slope of a softmax along its axis is nothing").when(|m| m.root_ty().dtype.is_float()).refine(),
-    Rule::computed("sum.one_hot", "(sum:s (one_hot:o ids))", of_one_hot, "each row has a single one, if its index is in range").assume("ids", Fact::InRange),
-    Rule::computed("sum.matmul_rows", "(sum:s (matmul:m a b))", |m| of_product(m, true), "one row instead of a matrix").refine(),
-    Rule::computed("sum.matmul_columns", "(sum:s (matmul:m a b))", |m| of_product(m, false), "one column instead of a matrix").refine(),
+    Rule::computed(
+        "sum.none",
+        "(sum:s x)",
+        |m| m.ints("s", "axes").is_empty().then(|| m.var("x")),
+        "no axis to sum over",
+    ),
+    Rule::computed(
+        "sum.unit",
+        "(sum:s x)",
+        over_unit_axes,
+        "one element is its own sum, but for -0",
+    )
+    .round(),
+    Rule::computed("sum.sum", "(sum:s (sum:t x))", composed, "one reduction instead of two")
+        .round(),
+    Rule::exact("sum.neg", "(sum:s (neg x))", "(neg (sum:s x))", "fewer elements to negate")
+        .round(),
+    Rule::computed(
+        "sum.scaled",
+        "(sum:s (mul x #c))",
+        |m| {
+            let c = m.splat("c")?;
+            let y = m.again("s", &[m.var("x")])?;
+            Some(m.emit().mul(y, m.emit().splat_like(c, y)))
+        },
+        "fewer elements to scale",
+    )
+    .round(),
+    Rule::computed(
+        "sum.broadcast",
+        "(sum:s (broadcast:b x))",
+        of_repeated,
+        "a multiple instead of a sum",
+    )
+    .round(),
+    Rule::computed(
+        "sum.transpose",
+        "(sum:s (transpose:p x))",
+        of_transposed,
+        "sums in any order of axes",
+    )
+    .round(),
+    Rule::computed(
+        "sum.reshape",
+        "(sum:s (reshape:r x))",
+        of_reshaped,
+        "all elements, whatever their shape",
+    )
+    .round(),
+    Rule::computed(
+        "sum.factor",
+        "(sum:s (mul x (broadcast:b y)))",
+        |m| common_factor(m, Op::Mul),
+        "one factor for the whole sum",
+    )
+    .refine(),
+    Rule::computed(
+        "sum.divisor",
+        "(sum:s (div x (broadcast:b y)))",
+        |m| common_factor(m, Op::Div),
+        "one divisor for the whole sum",
+    )
+    .when(|m| m.root_ty().dtype.is_float())
+    .refine(),
+    Rule::computed(
+        "sum.weights",
+        "(sum:s (add x (mul y (broadcast:b (div w (sum:s y))))))",
+        |m| {
+            let w = constant_along(m, "w")?;
+            let e = m.emit();
+            Some(e.add(e.sum(m.var("x"), m.ints("s", "axes")), w))
+        },
+        "weights over their sum add up to one; so the slope of a softmax along its axis is nothing",
+    )
+    .when(|m| m.root_ty().dtype.is_float())
+    .refine(),
+    Rule::computed(
+        "sum.one_hot",
+        "(sum:s (one_hot:o ids))",
+        of_one_hot,
+        "each row has a single one, if its index is in range",
+    )
+    .assume("ids", Fact::InRange),
+    Rule::computed(
+        "sum.matmul_rows",
+        "(sum:s (matmul:m a b))",
+        |m| of_product(m, true),
+        "one row instead of a matrix",
+    )
+    .refine(),
+    Rule::computed(
+        "sum.matmul_columns",
+        "(sum:s (matmul:m a b))",
+        |m| of_product(m, false),
+        "one column instead of a matrix",
+    )
+    .refine(),
 ];
 
 fn over_unit_axes(m: &Match<'_>) -> Option<V> {
@@ -87,7 +170,11 @@ fn of_repeated(m: &Match<'_>) -> Option<V> {
     }
     let dtype = m.root_ty().dtype;
     // Every count up to here is exact in the type.
-    if inner.len() == m.ints("s", "axes").len() || count > 256 && dtype != DType::F32 && dtype != DType::F64 || count > 1 << 24 || count == 0 {
+    if inner.len() == m.ints("s", "axes").len()
+        || count > 256 && dtype != DType::F32 && dtype != DType::F64
+        || count > 1 << 24
+        || count == 0
+    {
         return None;
     }
     inner.sort();
@@ -142,10 +229,8 @@ fn constant_along(m: &Match<'_>, name: &str) -> Option<V> {
     if axes.is_empty() || places.iter().any(|p| axes.contains(p)) || m.splat(name).is_some() {
         return None;
     }
-    let moved: Option<Vec<i64>> = places
-        .iter()
-        .map(|p| remaining.iter().position(|r| r == p).map(|i| i as i64))
-        .collect();
+    let moved: Option<Vec<i64>> =
+        places.iter().map(|p| remaining.iter().position(|r| r == p).map(|i| i as i64)).collect();
     debug_assert_eq!(m.shape(name).len(), places.len());
     Some(m.emit().broadcast(m.var(name), &m.root_ty().shape, &moved?))
 }

@@ -25,6 +25,5 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| eval_float(cx, libm::tanh)),
 };
 
-const RULES: &[Rule] = &[
-    Rule::exact("tanh.neg", "(tanh (neg x))", "(neg (tanh x))", "the tangent is odd"),
-];
+const RULES: &[Rule] =
+    &[Rule::exact("tanh.neg", "(tanh (neg x))", "(neg (tanh x))", "the tangent is odd")];

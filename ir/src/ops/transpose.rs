@@ -5,10 +5,10 @@ use crate::attr::AttrKind;
 use crate::kernel::Ix;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::{OpDef, TensorType};
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
 use crate::{Attr, Attrs, Op};
+use crate::{OpDef, TensorType};
 
 pub const DEF: OpDef = OpDef {
     name: "transpose",
@@ -63,12 +63,42 @@ pub const DEF: OpDef = OpDef {
 };
 
 const RULES: &[Rule] = &[
-    Rule::computed("transpose.same", "(transpose:p x)", |m| m.ints("p", "perm").is_sorted().then(|| m.var("x")), "no axis moves"),
-    Rule::computed("transpose.transpose", "(transpose:p (transpose:q x))", composed, "axes move once instead of twice"),
-    Rule::exact("transpose.unary", "(@unary:f (transpose:p x))", "(transpose:p (@unary:f x))", "views move outward, where they meet"),
-    Rule::exact("transpose.binary", "(@binary:f (transpose:p x) (transpose:p y))", "(transpose:p (@binary:f x y))", "one transposition instead of two"),
-    Rule::computed("transpose.broadcast", "(transpose:p (broadcast:b x))", broadcast_elsewhere, "repeated along the right axes at once"),
-    Rule::computed("transpose.matmul", "(transpose:p (matmul:m a b))", swapped_product, "the product of the transposed, the other way round"),
+    Rule::computed(
+        "transpose.same",
+        "(transpose:p x)",
+        |m| m.ints("p", "perm").is_sorted().then(|| m.var("x")),
+        "no axis moves",
+    ),
+    Rule::computed(
+        "transpose.transpose",
+        "(transpose:p (transpose:q x))",
+        composed,
+        "axes move once instead of twice",
+    ),
+    Rule::exact(
+        "transpose.unary",
+        "(@unary:f (transpose:p x))",
+        "(transpose:p (@unary:f x))",
+        "views move outward, where they meet",
+    ),
+    Rule::exact(
+        "transpose.binary",
+        "(@binary:f (transpose:p x) (transpose:p y))",
+        "(transpose:p (@binary:f x y))",
+        "one transposition instead of two",
+    ),
+    Rule::computed(
+        "transpose.broadcast",
+        "(transpose:p (broadcast:b x))",
+        broadcast_elsewhere,
+        "repeated along the right axes at once",
+    ),
+    Rule::computed(
+        "transpose.matmul",
+        "(transpose:p (matmul:m a b))",
+        swapped_product,
+        "the product of the transposed, the other way round",
+    ),
 ];
 
 fn composed(m: &Match<'_>) -> Option<V> {

@@ -37,7 +37,10 @@ pub const DEF: OpDef = OpDef {
         if cx.operands[operands] != cx.operands[operands + 1] {
             return Err(InferError::new("E0302", "a cotangent has the type of the result")
                 .at(Place::Operand(operands), format!("this is {}", cx.operands[operands]))
-                .at(Place::Operand(operands + 1), format!("this is {}", cx.operands[operands + 1])));
+                .at(
+                    Place::Operand(operands + 1),
+                    format!("this is {}", cx.operands[operands + 1]),
+                ));
         }
         Ok(vec![cx.operands[index].clone()])
     },

@@ -21,7 +21,10 @@ pub const DEF: OpDef = OpDef {
             let given: Vec<String> = cond.iter().map(TensorType::to_string).collect();
             return Err(InferError::new(
                 "E0434",
-                format!("the condition of `while` must yield one bool[], but yields ({})", given.join(", ")),
+                format!(
+                    "the condition of `while` must yield one bool[], but yields ({})",
+                    given.join(", ")
+                ),
             )
             .at(Place::Op, "in this `while`")
             .help("`all(..)` or `any(..)` make one truth value of many"));
@@ -41,7 +44,9 @@ pub const DEF: OpDef = OpDef {
             if before != after {
                 return Err(InferError::new(
                     "E0435",
-                    format!("carried value {i} of `while` changes its type from {before} to {after}"),
+                    format!(
+                        "carried value {i} of `while` changes its type from {before} to {after}"
+                    ),
                 )
                 .at(Place::Operand(i), format!("this is {before}"))
                 .help("a carried value keeps its type and shape in every round"));
