@@ -107,19 +107,34 @@ fn check_arity(op: Op, given: usize) -> Result<(), InferError> {
     Err(err)
 }
 
+/// Where a node comes from: its place in the text, and the device it was put on.
+/// What a pass makes of a node has the node's origin, so that neither is lost.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Origin {
+    pub span: Span,
+    pub device: Option<Arc<str>>,
+}
+
+impl Node {
+    pub fn origin(&self) -> Origin {
+        Origin { span: self.span, device: self.device.clone() }
+    }
+}
+
 /// Appends nodes to one region of a function.
 pub struct Builder<'a> {
     pub func: &'a mut Func,
     pub vars: &'a PrimaryMap<VarId, Var>,
     pub region: RegionId,
-    /// Span given to nodes emitted through [`Builder::emit`].
-    pub span: Span,
+    /// Nodes emitted through [`Builder::emit`] come from here. Nodes that are on no
+    /// device of their own are on its device.
+    pub origin: Origin,
 }
 
 impl<'a> Builder<'a> {
     pub fn new(func: &'a mut Func, vars: &'a PrimaryMap<VarId, Var>) -> Builder<'a> {
         let region = func.body;
-        Builder { func, vars, region, span: Span::NONE }
+        Builder { func, vars, region, origin: Origin::default() }
     }
 
     /// Adds a node; fills in default attributes and infers result types.
@@ -159,7 +174,7 @@ impl<'a> Builder<'a> {
             var: spec.var,
             regions: spec.regions,
             after: spec.after,
-            device: spec.device,
+            device: spec.device.or_else(|| self.origin.device.clone()),
             results,
             span: spec.span,
         });
@@ -174,7 +189,7 @@ impl<'a> Builder<'a> {
         operands: &[ValueId],
         attrs: Attrs,
     ) -> Result<ValueId, InferError> {
-        let node = self.node(NodeSpec::new(op, operands, attrs, self.span))?;
+        let node = self.node(NodeSpec::new(op, operands, attrs, self.origin.span))?;
         Ok(self.func.nodes[node].results[0])
     }
 
@@ -287,7 +302,7 @@ impl<'a> Rewriter<'a> {
         let old = self.old;
         for &p in &old.regions[from].params {
             let value = &old.values[p];
-            let new = self.builder(Span::NONE).param(value.ty.clone(), value.name.clone());
+            let new = self.builder(&Origin::default()).param(value.ty.clone(), value.name.clone());
             self.values[p] = Some(new);
         }
         let results = self.fill_nodes(from, visit)?;
@@ -340,7 +355,7 @@ impl<'a> Rewriter<'a> {
                 let mut fresh = vec![];
                 for p in params {
                     let ty = self.new.ty(p).clone();
-                    fresh.push(self.builder(node.span).param(ty, None));
+                    fresh.push(self.builder(&Origin::default()).param(ty, None));
                 }
                 let results = self.inline_into(inner, &fresh, map)?;
                 self.new.regions[to].results = results;
@@ -359,7 +374,7 @@ impl<'a> Rewriter<'a> {
                 device: node.device,
                 span: node.span,
             };
-            let copy = self.builder(node.span).node(spec)?;
+            let copy = self.builder(&Origin::default()).node(spec)?;
             map.extend(node.results.into_iter().zip(self.new.nodes[copy].results.clone()));
         }
         Ok(source.results.iter().map(|v| map.get(v).copied().unwrap_or(*v)).collect())
@@ -413,7 +428,7 @@ impl<'a> Rewriter<'a> {
             device: node.device.clone(),
             span: node.span,
         };
-        let new = self.builder(node.span).node(spec)?;
+        let new = self.builder(&Origin::default()).node(spec)?;
         self.nodes[id] = Some(new);
         Ok(new)
     }
@@ -455,8 +470,9 @@ impl<'a> Rewriter<'a> {
         self.nodes[old] = Some(new);
     }
 
-    pub fn builder(&mut self, span: Span) -> Builder<'_> {
-        Builder { func: &mut self.new, vars: self.vars, region: self.region, span }
+    pub fn builder(&mut self, origin: &Origin) -> Builder<'_> {
+        let origin = origin.clone();
+        Builder { func: &mut self.new, vars: self.vars, region: self.region, origin }
     }
 
     /// The node of the new function that defines a value of it.

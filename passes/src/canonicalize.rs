@@ -65,7 +65,7 @@ fn reshape(
         return Ok(Some(inner));
     }
     let attrs = Attrs::none().with("shape", Attr::Shape(to.shape.clone()));
-    Ok(Some(r.builder(node.span).emit(Op::Reshape, &[inner], attrs)?))
+    Ok(Some(r.builder(&node.origin()).emit(Op::Reshape, &[inner], attrs)?))
 }
 
 fn broadcast(
@@ -83,7 +83,7 @@ fn broadcast(
     let axes: Vec<i64> = attrs.ints("axes").iter().map(|a| axes[*a as usize]).collect();
     let attrs =
         Attrs::none().with("shape", Attr::Shape(to.shape.clone())).with("axes", Attr::Ints(axes));
-    Ok(Some(r.builder(node.span).emit(Op::Broadcast, &[inner], attrs)?))
+    Ok(Some(r.builder(&node.origin()).emit(Op::Broadcast, &[inner], attrs)?))
 }
 
 fn transpose(r: &mut Rewriter<'_>, node: &Node, x: ValueId) -> Result<Option<ValueId>, Stop> {
@@ -99,7 +99,7 @@ fn transpose(r: &mut Rewriter<'_>, node: &Node, x: ValueId) -> Result<Option<Val
         return Ok(Some(inner));
     }
     let attrs = Attrs::none().with("perm", Attr::Ints(perm));
-    Ok(Some(r.builder(node.span).emit(Op::Transpose, &[inner], attrs)?))
+    Ok(Some(r.builder(&node.origin()).emit(Op::Transpose, &[inner], attrs)?))
 }
 
 /// `matmul(transpose(a), b)` reads `a` as it is stored.
@@ -123,5 +123,5 @@ fn matmul(r: &mut Rewriter<'_>, node: &Node) -> Result<Option<ValueId>, Stop> {
     if !changed {
         return Ok(None);
     }
-    Ok(Some(r.builder(node.span).emit(Op::MatMul, &operands, attrs)?))
+    Ok(Some(r.builder(&node.origin()).emit(Op::MatMul, &operands, attrs)?))
 }

@@ -74,7 +74,7 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
             device: node.device.clone(),
             span: node.span,
         };
-        let copy = r.builder(node.span).node(spec)?;
+        let copy = r.builder(&node.origin()).node(spec)?;
         r.replace_node(id, copy);
         let values = r.new.nodes[copy].results.clone();
         if let Some((_, map)) = known.last_mut() {

@@ -41,7 +41,7 @@ fn once(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
         }
         if let Lower::Expand(expand) = node.op.def().lower {
             let operands: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
-            let mut builder = r.builder(node.span);
+            let mut builder = r.builder(&node.origin());
             let emit = GraphEmit::new(&mut builder);
             let operands: Vec<V> = operands.iter().map(|v| emit.opaque(*v)).collect();
             let value = expand(&emit, &operands, &node.attrs);
@@ -70,13 +70,13 @@ fn update(r: &mut Rewriter<'_>, id: NodeId) -> Result<(), Stop> {
         device: node.device.clone(),
         ..NodeSpec::new(op, operands, Attrs::none(), node.span)
     };
-    let read = r.builder(node.span).node(with(Op::Read, &[]))?;
+    let read = r.builder(&node.origin()).node(with(Op::Read, &[]))?;
     let old = r.new.nodes[read].results[0];
     let op = if node.op.name() == "assign_sub" { Op::Sub } else { Op::Add };
-    let sum = r.builder(node.span).emit(op, &[old, x], Attrs::none())?;
+    let sum = r.builder(&node.origin()).emit(op, &[old, x], Attrs::none())?;
     let after = node.after.iter().filter_map(|n| r.node(*n)).collect();
     let spec = NodeSpec { after, ..with(Op::Assign, &[sum]) };
-    let assign = r.builder(node.span).node(spec)?;
+    let assign = r.builder(&node.origin()).node(spec)?;
     r.replace_node(id, assign);
     Ok(())
 }

@@ -54,7 +54,7 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
         }
         let attrs =
             Attrs::none().with("shape", Attr::Shape(ty.shape)).with("axes", Attr::Ints(vec![]));
-        return Ok(Some(r.builder(node.span).emit(Op::Broadcast, &[value], attrs)?));
+        return Ok(Some(r.builder(&node.origin()).emit(Op::Broadcast, &[value], attrs)?));
     }
     let size = ty.elements().as_const().map(|n| n.saturating_mul(ty.dtype.size() as i64));
     if size.is_none_or(|s| s > MAX_BYTES) || ty.static_shape().is_none() {
@@ -115,5 +115,5 @@ fn evaluate(
 
 fn constant(r: &mut Rewriter<'_>, node: &Node, tensor: Tensor) -> Result<ValueId, Stop> {
     let attrs = Attrs::none().with("value", Attr::Tensor(Arc::new(tensor)));
-    Ok(r.builder(node.span).emit(Op::Const, &[], attrs)?)
+    Ok(r.builder(&node.origin()).emit(Op::Const, &[], attrs)?)
 }

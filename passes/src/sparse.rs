@@ -124,7 +124,7 @@ fn update(r: &mut Rewriter<'_>, id: NodeId, rows: &[Rows]) -> Result<(), Stop> {
             after: after.clone(),
             ..NodeSpec::new(Op::ScatterAssignAdd, &[*ids, value], Attrs::none(), node.span)
         };
-        let new = r.builder(node.span).node(spec)?;
+        let new = r.builder(&node.origin()).node(spec)?;
         r.replace_node(id, new);
     }
     Ok(())
@@ -137,7 +137,7 @@ fn scaled(
     factor: Factor,
 ) -> Result<ValueId, Stop> {
     let shape = r.new.ty(value).shape.clone();
-    let mut builder = r.builder(r.old.nodes[id].span);
+    let mut builder = r.builder(&r.old.nodes[id].origin());
     let (op, by) = match factor {
         Factor::Minus => return Ok(builder.emit(Op::Neg, &[value], Attrs::none())?),
         Factor::Times(by) => (Op::Mul, by),

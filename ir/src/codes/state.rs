@@ -1,6 +1,6 @@
 //! E04xx: state, effects, control flow.
 
-use super::{Code, graph, late};
+use super::{Code, command, graph, late};
 
 pub const CODES: &[Code] = &[
     graph(
@@ -106,6 +106,17 @@ pub const CODES: &[Code] = &[
          gradient; the others are given after `with`.",
         "use nn\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with nn.softmax()\n}\n",
         "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
+    ),
+    command(
+        "E0415",
+        "a device the program does not have",
+        "`on` says where a variable, a queue or a node lives. A program runs in one process on its \
+         CPU, `/cpu:0`. A placement anywhere else would have to be ignored, so it is an error when \
+         the graph is compiled. `tfc check` and `tfc opt` take any placement, and every pass keeps \
+         it.",
+        "entry f(x: f32[3]) -> (y: f32[3]) {\n  on \"/cpu:0\" {\n    y = x + 1.0\n  }\n  return y\n}\n",
+        "sed 's/cpu:0/gpu:3/' m.graph > n.graph; tfc run n.graph f --feed x=[1,2,3]",
+        "tfc run m.graph f --feed x=[1,2,3]",
     ),
     late(
         "E0430",

@@ -158,7 +158,7 @@ fn gradients(
         stacks: BTreeMap::new(),
         written,
     };
-    let seed = if seeded { s.r.get(node.operands[1]) } else { s.ones(node.span, y)? };
+    let seed = if seeded { s.r.get(node.operands[1]) } else { s.ones(&node.origin(), y)? };
     s.parts.insert(s.walk.canonical(y), vec![seed]);
     for (at, id) in s.walk.nodes.clone().into_iter().rev() {
         s.node(at, id)?;
@@ -168,12 +168,12 @@ fn gradients(
 
 /// The gradient by one of `wrt`, after the walk.
 fn result(s: &mut Reverse<'_, '_>, w: ValueId) -> Result<ValueId, Stop> {
-    let (target, span) = (s.walk.canonical(w), s.grad.span);
+    let (target, at) = (s.walk.canonical(w), &s.grad.origin());
     if let Some(ct) = s.totals.get(&target) {
         return Ok(*ct);
     }
     if let Some(list) = s.parts.remove(&target) {
-        let total = s.sum(span, list)?;
+        let total = s.sum(at, list)?;
         s.totals.insert(target, total);
         return Ok(total);
     }
@@ -182,7 +182,7 @@ fn result(s: &mut Reverse<'_, '_>, w: ValueId) -> Result<ValueId, Stop> {
         return Err(errors::no_way(s, target));
     }
     let ty = s.r.new.ty(w).clone();
-    s.zeros(span, &ty)
+    s.zeros(at, &ty)
 }
 
 /// For each node around one, outermost first, the variables it writes again and

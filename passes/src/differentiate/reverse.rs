@@ -19,8 +19,7 @@ use super::walk::{self, Walk};
 use super::{Record, errors, sparse};
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::build::{GraphEmit, NodeSpec, Rewriter};
-use tfc_ir::diag::Span;
+use tfc_ir::build::{GraphEmit, NodeSpec, Origin, Rewriter};
 use tfc_ir::graph::{Def, Region, Value};
 use tfc_ir::op::{Effect, Grad};
 use tfc_ir::vjp::{Emit, V, VjpArgs, term_attrs};
@@ -90,7 +89,7 @@ impl Reverse<'_, '_> {
                         continue;
                     }
                     let terms = self.terms;
-                    let part = self.emit(node.span, &mut |e| {
+                    let part = self.emit(&node.origin(), &mut |e| {
                         let operands: Vec<V> = node.operands.iter().map(|v| e.opaque(*v)).collect();
                         let (o, c) = (e.opaque(out), e.opaque(ct));
                         if terms {
@@ -118,10 +117,10 @@ impl Reverse<'_, '_> {
     /// Builds with the shorthands of gradients.
     pub fn emit(
         &mut self,
-        span: Span,
+        at: &Origin,
         build: &mut dyn FnMut(&GraphEmit<'_, '_>) -> Option<V>,
     ) -> Result<Option<ValueId>, Stop> {
-        let mut b = self.r.builder(span);
+        let mut b = self.r.builder(at);
         let e = GraphEmit::new(&mut b);
         let v = build(&e).map(|v| e.value(v));
         e.finish()?;
@@ -139,42 +138,42 @@ impl Reverse<'_, '_> {
     fn take(&mut self, v: ValueId) -> Result<Option<ValueId>, Stop> {
         let key = self.walk.canonical(v);
         let Some(list) = self.parts.remove(&key) else { return Ok(None) };
-        let span = self.r.def(v).map_or(Span::NONE, |n| n.span);
-        let total = self.sum(span, list)?;
+        let at = self.r.def(v).map(Node::origin).unwrap_or_default();
+        let total = self.sum(&at, list)?;
         self.totals.insert(key, total);
         Ok(Some(total))
     }
 
-    pub fn sum(&mut self, span: Span, list: Vec<ValueId>) -> Result<ValueId, Stop> {
+    pub fn sum(&mut self, at: &Origin, list: Vec<ValueId>) -> Result<ValueId, Stop> {
         let mut list = list.into_iter();
         let Some(mut total) = list.next() else { unreachable!("a value without contributions") };
         for part in list {
-            total = self.r.builder(span).emit(Op::Add, &[total, part], Attrs::none())?;
+            total = self.r.builder(at).emit(Op::Add, &[total, part], Attrs::none())?;
         }
         Ok(total)
     }
 
-    pub fn zeros(&mut self, span: Span, ty: &TensorType) -> Result<ValueId, Stop> {
-        let zeros = self.emit(span, &mut |e| {
+    pub fn zeros(&mut self, at: &Origin, ty: &TensorType) -> Result<ValueId, Stop> {
+        let zeros = self.emit(at, &mut |e| {
             let e: &dyn Emit = e;
             Some(e.splat(0.0, ty.dtype, &ty.shape))
         })?;
         Ok(zeros.unwrap_or_else(|| unreachable!("zeros are always made")))
     }
 
-    pub fn ones(&mut self, span: Span, like: ValueId) -> Result<ValueId, Stop> {
+    pub fn ones(&mut self, at: &Origin, like: ValueId) -> Result<ValueId, Stop> {
         let ty = self.r.new.ty(like).clone();
-        let ones = self.emit(span, &mut |e| {
+        let ones = self.emit(at, &mut |e| {
             let e: &dyn Emit = e;
             Some(e.splat(1.0, ty.dtype, &ty.shape))
         })?;
         Ok(ones.unwrap_or_else(|| unreachable!("ones are always made")))
     }
 
-    fn count(&mut self, span: Span, value: f64) -> Result<ValueId, Stop> {
+    fn count(&mut self, at: &Origin, value: f64) -> Result<ValueId, Stop> {
         let t = Tensor::splat(DType::I64, vec![], value);
         let attrs = Attrs::none().with("value", Attr::Tensor(t.into()));
-        Ok(self.r.builder(span).emit(Op::Const, &[], attrs)?)
+        Ok(self.r.builder(at).emit(Op::Const, &[], attrs)?)
     }
 
     /// A new region, entered; gives it and the one around.
@@ -237,10 +236,10 @@ impl Reverse<'_, '_> {
             let mut results = vec![];
             for k in &keys {
                 results.push(match left.remove(k) {
-                    Some(list) => self.sum(node.span, list)?,
+                    Some(list) => self.sum(&node.origin(), list)?,
                     None => {
                         let ty = self.r.new.ty(*k).clone();
-                        self.zeros(node.span, &ty)?
+                        self.zeros(&node.origin(), &ty)?
                     }
                 });
             }
@@ -251,7 +250,7 @@ impl Reverse<'_, '_> {
         }
         let mut spec = NodeSpec::new(Op::If, &node.operands, Attrs::none(), node.span);
         spec.regions = regions;
-        let back = self.r.builder(node.span).node(spec)?;
+        let back = self.r.builder(&node.origin()).node(spec)?;
         let results = self.r.new.nodes[back].results.clone();
         for (k, v) in keys.into_iter().zip(results) {
             self.parts.entry(k).or_default().push(v);
@@ -286,21 +285,24 @@ impl Reverse<'_, '_> {
             let ty = self.r.new.ty(node.results[i]).clone();
             start.push(match self.take(node.results[i])? {
                 Some(ct) => ct,
-                None => self.zeros(node.span, &ty)?,
+                None => self.zeros(&node.origin(), &ty)?,
             });
         }
         // What the rounds add to, in the order of the results after `start`.
-        let mut back = Back::new(self, node.span, &start)?;
+        let mut back = Back::new(self, &node.origin(), &start)?;
         let params = back.params.clone();
         let outer = std::mem::replace(&mut self.r.region, back.body);
-        let one = self.count(node.span, 1.0)?;
+        let one = self.count(&node.origin(), 1.0)?;
         let (left_over, mut left) = match every {
             None => {
                 let next = self.r.new.regions[body].results.clone();
                 let seeds: Vec<_> =
                     varying.iter().zip(&params[1..]).map(|(i, ct)| (next[*i], *ct)).collect();
-                let fewer =
-                    self.r.builder(node.span).emit(Op::Sub, &[params[0], one], Attrs::none())?;
+                let fewer = self.r.builder(&node.origin()).emit(
+                    Op::Sub,
+                    &[params[0], one],
+                    Attrs::none(),
+                )?;
                 (fewer, self.region(body, &seeds)?)
             }
             Some(every) => {
@@ -314,15 +316,15 @@ impl Reverse<'_, '_> {
             let list = left.remove(&param).unwrap_or_default();
             results.push(if list.is_empty() {
                 let ty = self.r.new.ty(params[1 + n]).clone();
-                self.zeros(node.span, &ty)?
+                self.zeros(&node.origin(), &ty)?
             } else {
-                sparse::total(self, node.span, list)?
+                sparse::total(self, &node.origin(), list)?
             });
         }
         // What is used from outside: carried along and added to.
         let mut sums = vec![];
         for (key, list) in left {
-            sums.extend(sparse::accumulate(self, &mut back, node.span, key, list, outer)?);
+            sums.extend(sparse::accumulate(self, &mut back, &node.origin(), key, list, outer)?);
         }
         results.extend(sums.iter().map(|s| s.next));
         let operands: Vec<ValueId> =
@@ -332,13 +334,13 @@ impl Reverse<'_, '_> {
         self.finish(body, back.body)?;
         let mut spec = NodeSpec::new(Op::While, &operands, Attrs::none(), node.span);
         spec.regions = vec![back.cond, back.body];
-        let done = self.r.builder(node.span).node(spec)?;
+        let done = self.r.builder(&node.origin()).node(spec)?;
         let results = self.r.new.nodes[done].results.clone();
         for (n, &i) in varying.iter().enumerate() {
             self.add(node.operands[i], results[1 + n]);
         }
         for (sum, &v) in sums.iter().zip(&results[start.len()..]) {
-            let v = sum.restore(self, node.span, v)?;
+            let v = sum.restore(self, &node.origin(), v)?;
             self.parts.entry(sum.key).or_default().push(v);
         }
         Ok(())
@@ -352,17 +354,17 @@ impl Reverse<'_, '_> {
         let node = self.r.new.nodes[id].clone();
         let place = self.r.new.regions[at].nodes.iter().position(|n| *n == id).unwrap_or(0);
         let outer = std::mem::replace(&mut self.r.region, at);
-        let zero = self.count(node.span, 0.0)?;
+        let zero = self.count(&node.origin(), 0.0)?;
         let added = self.r.new.regions[at].nodes.pop();
         self.r.new.regions[at].nodes.splice(place..place, added);
         let [cond, body] = node.regions[..] else { unreachable!("`while` has two regions") };
         let ty = TensorType::scalar(DType::I64);
         self.r.region = cond;
-        self.r.builder(node.span).param(ty.clone(), None);
+        self.r.builder(&node.origin()).param(ty.clone(), None);
         self.r.region = body;
-        let count = self.r.builder(node.span).param(ty.clone(), None);
-        let one = self.count(node.span, 1.0)?;
-        let next = self.r.builder(node.span).emit(Op::Add, &[count, one], Attrs::none())?;
+        let count = self.r.builder(&node.origin()).param(ty.clone(), None);
+        let one = self.count(&node.origin(), 1.0)?;
+        let next = self.r.builder(&node.origin()).emit(Op::Add, &[count, one], Attrs::none())?;
         self.r.new.regions[body].results.push(next);
         self.r.region = outer;
         let def = Def::Node(id, node.results.len() as u32);
@@ -398,21 +400,22 @@ impl Reverse<'_, '_> {
         let Some((count, carried)) = params.split_last() else { return Ok(vec![]) };
         let outer = std::mem::replace(&mut self.r.region, body);
         let before = self.r.new.regions[body].nodes.len();
-        let (k, zero) = (self.count(node.span, every as f64)?, self.count(node.span, 0.0)?);
-        let rest = self.r.builder(node.span).emit(Op::Rem, &[*count, k], Attrs::none())?;
-        let due = self.r.builder(node.span).emit(Op::Eq, &[rest, zero], Attrs::none())?;
+        let (k, zero) =
+            (self.count(&node.origin(), every as f64)?, self.count(&node.origin(), 0.0)?);
+        let rest = self.r.builder(&node.origin()).emit(Op::Rem, &[*count, k], Attrs::none())?;
+        let due = self.r.builder(&node.origin()).emit(Op::Eq, &[rest, zero], Attrs::none())?;
         let (then, _) = self.enter();
         let mut names = vec![];
         for &v in carried {
             let name = self.record.stack(&self.r.new, "round", v);
-            self.push(&name, v, node.span)?;
+            self.push(&name, v, &node.origin())?;
             names.push(name);
         }
         let otherwise = self.r.new.regions.push(Region::default());
         self.r.region = body;
         let mut spec = NodeSpec::new(Op::If, &[due], Attrs::none(), node.span);
         spec.regions = vec![then, otherwise];
-        self.r.builder(node.span).node(spec)?;
+        self.r.builder(&node.origin()).node(spec)?;
         self.r.region = outer;
         let nodes = &mut self.r.new.regions[body].nodes;
         let added = nodes.len() - before;
@@ -430,13 +433,13 @@ impl Reverse<'_, '_> {
         (every, names): (i64, &[String]),
         cts: &[(usize, ValueId)],
     ) -> Result<(ValueId, Parts), Stop> {
-        let span = node.span;
+        let at = &node.origin();
         let here = self.r.region;
         let body = node.regions[1];
         let binary = |s: &mut Self, op: Op, a: ValueId, b: ValueId| {
-            s.r.builder(span).emit(op, &[a, b], Attrs::none())
+            s.r.builder(at).emit(op, &[a, b], Attrs::none())
         };
-        let (one, k) = (self.count(span, 1.0)?, self.count(span, every as f64)?);
+        let (one, k) = (self.count(at, 1.0)?, self.count(at, every as f64)?);
         let last = binary(self, Op::Sub, rounds, one)?;
         let within = binary(self, Op::Rem, last, k)?;
         let first = binary(self, Op::Sub, last, within)?;
@@ -445,19 +448,19 @@ impl Reverse<'_, '_> {
         let mut kept = vec![];
         for (name, &v) in names.iter().zip(&params) {
             let ty = self.r.new.ty(v).clone();
-            let back = self.pop(name, &ty, span)?;
+            let back = self.pop(name, &ty, at)?;
             self.walk.copied(v, back);
             kept.push(back);
         }
         // The same loop again, for this many rounds; the count starts anew.
-        let zero = self.count(span, 0.0)?;
+        let zero = self.count(at, 0.0)?;
         let mut operands = kept.clone();
         operands.push(zero);
         let (cond, _) = self.enter();
         let mut count = None;
         for &v in &params {
             let ty = self.r.new.ty(v).clone();
-            count = Some(self.r.builder(span).param(ty, None));
+            count = Some(self.r.builder(at).param(ty, None));
         }
         let Some(count) = count else { unreachable!("a counted loop carries its count") };
         let more = binary(self, Op::Lt, count, length)?;
@@ -467,7 +470,7 @@ impl Reverse<'_, '_> {
         let mut fresh = vec![];
         for &v in &params {
             let ty = self.r.new.ty(v).clone();
-            fresh.push(self.r.builder(span).param(ty, None));
+            fresh.push(self.r.builder(at).param(ty, None));
         }
         let mut map = BTreeMap::new();
         let results = self.r.inline_into(body, &fresh, &mut map)?;
@@ -477,9 +480,9 @@ impl Reverse<'_, '_> {
         for (from, to) in &map {
             self.walk.copied(*from, *to);
         }
-        let mut spec = NodeSpec::new(Op::While, &operands, Attrs::none(), span);
+        let mut spec = NodeSpec::new(Op::While, &operands, Attrs::none(), at.span);
         spec.regions = vec![cond, again];
-        let copy = self.r.builder(span).node(spec)?;
+        let copy = self.r.builder(at).node(spec)?;
         for (from, to) in node.results.iter().zip(self.r.new.nodes[copy].results.clone()) {
             self.walk.copied(*from, to);
         }
@@ -526,7 +529,7 @@ impl Reverse<'_, '_> {
         }
         let (name, x) = (self.gradients_of(name), node.operands[0]);
         let ty = self.r.new.ty(x).clone();
-        let ct = self.pop(&name, &ty, node.span)?;
+        let ct = self.pop(&name, &ty, &node.origin())?;
         self.add(x, ct);
         Ok(())
     }
@@ -541,11 +544,11 @@ impl Reverse<'_, '_> {
             Some(ct) => ct,
             None => {
                 let ty = self.r.new.ty(node.results[0]).clone();
-                self.zeros(node.span, &ty)?
+                self.zeros(&node.origin(), &ty)?
             }
         };
         let name = self.gradients_of(name);
-        self.push(&name, ct, node.span)
+        self.push(&name, ct, &node.origin())
     }
 
     fn gradients_of(&mut self, stack: &str) -> String {
@@ -557,18 +560,18 @@ impl Reverse<'_, '_> {
         name
     }
 
-    pub fn push(&mut self, stack: &str, v: ValueId, span: Span) -> Result<(), Stop> {
+    pub fn push(&mut self, stack: &str, v: ValueId, at: &Origin) -> Result<(), Stop> {
         let attrs = Attrs::none().with("stack", Attr::Str(stack.to_string()));
-        self.r.builder(span).node(NodeSpec::new(Op::StackPush, &[v], attrs, span))?;
+        self.r.builder(at).node(NodeSpec::new(Op::StackPush, &[v], attrs, at.span))?;
         Ok(())
     }
 
-    pub fn pop(&mut self, stack: &str, ty: &TensorType, span: Span) -> Result<ValueId, Stop> {
+    pub fn pop(&mut self, stack: &str, ty: &TensorType, at: &Origin) -> Result<ValueId, Stop> {
         let attrs = Attrs::none()
             .with("stack", Attr::Str(stack.to_string()))
             .with("shape", Attr::Shape(ty.shape.to_vec()))
             .with("dtype", Attr::DType(ty.dtype));
-        let node = self.r.builder(span).node(NodeSpec::new(Op::StackPop, &[], attrs, span))?;
+        let node = self.r.builder(at).node(NodeSpec::new(Op::StackPop, &[], attrs, at.span))?;
         Ok(self.r.new.nodes[node].results[0])
     }
 }
@@ -583,29 +586,29 @@ pub(super) struct Back {
 
 impl Back {
     /// Starts from the number of rounds and the gradients of carried values.
-    fn new(s: &mut Reverse<'_, '_>, span: Span, start: &[ValueId]) -> Result<Back, Stop> {
+    fn new(s: &mut Reverse<'_, '_>, at: &Origin, start: &[ValueId]) -> Result<Back, Stop> {
         let cond = s.r.new.regions.push(Region::default());
         let body = s.r.new.regions.push(Region::default());
         let mut back = Back { cond, body, params: vec![] };
         for v in start {
             let ty = s.r.new.ty(*v).clone();
-            back.param(s, span, ty);
+            back.param(s, at, ty);
         }
         let outer = std::mem::replace(&mut s.r.region, cond);
         let rounds = s.r.new.regions[cond].params[0];
-        let zero = s.count(span, 0.0)?;
-        let more = s.r.builder(span).emit(Op::Gt, &[rounds, zero], Attrs::none())?;
+        let zero = s.count(at, 0.0)?;
+        let more = s.r.builder(at).emit(Op::Gt, &[rounds, zero], Attrs::none())?;
         s.r.region = outer;
         s.r.new.regions[cond].results = vec![more];
         Ok(back)
     }
 
     /// One more carried value; gives the parameter of the body.
-    pub fn param(&mut self, s: &mut Reverse<'_, '_>, span: Span, ty: TensorType) -> ValueId {
+    pub fn param(&mut self, s: &mut Reverse<'_, '_>, at: &Origin, ty: TensorType) -> ValueId {
         let outer = std::mem::replace(&mut s.r.region, self.cond);
-        s.r.builder(span).param(ty.clone(), None);
+        s.r.builder(at).param(ty.clone(), None);
         s.r.region = self.body;
-        let v = s.r.builder(span).param(ty, None);
+        let v = s.r.builder(at).param(ty, None);
         s.r.region = outer;
         self.params.push(v);
         v

@@ -16,8 +16,7 @@ use super::reverse::Reverse;
 use crate::mincut::{Flow, SINK, SOURCE, bytes, cheap};
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::build::NodeSpec;
-use tfc_ir::diag::Span;
+use tfc_ir::build::{NodeSpec, Origin};
 use tfc_ir::op::Effect;
 use tfc_ir::{DType, Func, Node, NodeId, Op, RegionId, ValueId};
 
@@ -43,8 +42,8 @@ impl Reverse<'_, '_> {
         let mut map = BTreeMap::new();
         for &v in &keep {
             let name = self.record.stack(&self.r.new, "save", v);
-            let (ty, span) = (self.r.new.ty(v).clone(), self.span(v));
-            let value = self.pop(&name, &ty, span)?;
+            let (ty, at) = (self.r.new.ty(v).clone(), self.origin(v));
+            let value = self.pop(&name, &ty, &at)?;
             map.insert(v, value);
             self.keep(of, v, &name)?;
         }
@@ -54,9 +53,10 @@ impl Reverse<'_, '_> {
             let Some(&v) = node.results.first().filter(|v| again.contains(v)) else { continue };
             let operands: Vec<ValueId> =
                 node.operands.iter().map(|o| map.get(o).copied().unwrap_or(*o)).collect();
+            let origin = node.origin();
             let mut spec = NodeSpec::new(node.op, &operands, node.attrs, node.span);
-            (spec.device, spec.var) = (node.device, node.var);
-            let copy = self.r.builder(node.span).node(spec)?;
+            spec.var = node.var;
+            let copy = self.r.builder(&origin).node(spec)?;
             map.insert(v, self.r.new.nodes[copy].results[0]);
         }
         self.r.region = outer;
@@ -123,10 +123,10 @@ impl Reverse<'_, '_> {
 
     /// Puts a value on a stack where it is made.
     fn keep(&mut self, of: RegionId, v: ValueId, name: &str) -> Result<(), Stop> {
-        let span = self.span(v);
+        let at = self.origin(v);
         let def = self.r.new.def(v);
         let outer = std::mem::replace(&mut self.r.region, of);
-        self.push(name, v, span)?;
+        self.push(name, v, &at)?;
         self.r.region = outer;
         let nodes = &mut self.r.new.regions[of].nodes;
         let place = nodes.iter().position(|n| Some(*n) == def).map_or(0, |p| p + 1);
@@ -134,8 +134,8 @@ impl Reverse<'_, '_> {
         Ok(())
     }
 
-    fn span(&self, v: ValueId) -> Span {
-        self.r.def(v).map_or(self.grad.span, |n| n.span)
+    fn origin(&self, v: ValueId) -> Origin {
+        self.r.def(v).unwrap_or(self.grad).origin()
     }
 }
 

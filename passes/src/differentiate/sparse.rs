@@ -7,7 +7,7 @@
 
 use super::reverse::{Back, Reverse};
 use crate::util::Stop;
-use tfc_ir::diag::Span;
+use tfc_ir::build::Origin;
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Node, Op, RegionId, TensorType, ValueId};
 
@@ -45,7 +45,7 @@ struct Update {
 pub(super) fn accumulate(
     s: &mut Reverse<'_, '_>,
     back: &mut Back,
-    span: Span,
+    at: &Origin,
     key: ValueId,
     list: Vec<ValueId>,
     outer: RegionId,
@@ -53,25 +53,25 @@ pub(super) fn accumulate(
     let mut whole = vec![];
     let mut sums: Vec<(TensorType, Sum)> = vec![];
     for part in list {
-        let Some(update) = update(s, span, part)? else {
+        let Some(update) = update(s, at, part)? else {
             whole.push(part);
             continue;
         };
         let known = sums.iter().position(|(ty, sum)| *ty == update.ty && sum.form == update.form);
-        let at = match known {
-            Some(at) => at,
+        let index = match known {
+            Some(index) => index,
             None => {
                 let inner = std::mem::replace(&mut s.r.region, outer);
-                let start = s.zeros(span, &update.ty)?;
+                let start = s.zeros(at, &update.ty)?;
                 s.r.region = inner;
-                let next = back.param(s, span, update.ty.clone());
+                let next = back.param(s, at, update.ty.clone());
                 sums.push((update.ty, Sum { key, start, next, form: update.form }));
                 sums.len() - 1
             }
         };
-        let sum = &mut sums[at].1;
+        let sum = &mut sums[index].1;
         let operands = [sum.next, update.ids, update.rows];
-        sum.next = s.r.builder(span).emit(Op::ScatterAdd, &operands, Attrs::none())?;
+        sum.next = s.r.builder(at).emit(Op::ScatterAdd, &operands, Attrs::none())?;
     }
     let mut out: Vec<Sum> = sums.into_iter().map(|(_, sum)| sum).collect();
     if !whole.is_empty() {
@@ -79,13 +79,13 @@ pub(super) fn accumulate(
         // What is there already is where the sum starts.
         let inner = std::mem::replace(&mut s.r.region, outer);
         let start = match s.parts.remove(&key) {
-            Some(list) => s.sum(span, list)?,
-            None => s.zeros(span, &ty)?,
+            Some(list) => s.sum(at, list)?,
+            None => s.zeros(at, &ty)?,
         };
         s.r.region = inner;
-        let before = back.param(s, span, ty);
-        let part = s.sum(span, whole)?;
-        let next = s.r.builder(span).emit(Op::Add, &[before, part], Attrs::none())?;
+        let before = back.param(s, at, ty);
+        let part = s.sum(at, whole)?;
+        let next = s.r.builder(at).emit(Op::Add, &[before, part], Attrs::none())?;
         out.push(Sum { key, start, next, form: Form::Whole });
     }
     Ok(out)
@@ -95,12 +95,12 @@ pub(super) fn accumulate(
 /// which are carried along anyway.
 pub(super) fn total(
     s: &mut Reverse<'_, '_>,
-    span: Span,
+    at: &Origin,
     list: Vec<ValueId>,
 ) -> Result<ValueId, Stop> {
     let (mut whole, mut rows) = (vec![], vec![]);
     for part in list {
-        match update(s, span, part)? {
+        match update(s, at, part)? {
             Some(u) if !matches!(u.form, Form::Turned(_)) => rows.push((part, u)),
             _ => whole.push(part),
         }
@@ -111,10 +111,10 @@ pub(super) fn total(
     {
         whole.push(part);
     }
-    let mut total = s.sum(span, whole)?;
+    let mut total = s.sum(at, whole)?;
     for (_, u) in rows {
         let shape = s.r.new.ty(total).shape.to_vec();
-        let sum = s.emit(span, &mut |emit| {
+        let sum = s.emit(at, &mut |emit| {
             let e: &dyn Emit = emit;
             let base = e.reshape(emit.opaque(total), &u.ty.shape);
             let operands = [base, emit.opaque(u.ids), emit.opaque(u.rows)];
@@ -130,10 +130,10 @@ impl Sum {
     pub fn restore(
         &self,
         s: &mut Reverse<'_, '_>,
-        span: Span,
+        at: &Origin,
         v: ValueId,
     ) -> Result<ValueId, Stop> {
-        let back = s.emit(span, &mut |e| {
+        let back = s.emit(at, &mut |e| {
             let (e, x): (&dyn Emit, V) = (e, e.opaque(v));
             match &self.form {
                 Form::Whole => None,
@@ -146,7 +146,7 @@ impl Sum {
 }
 
 /// A contribution that is zero but for some rows.
-fn update(s: &mut Reverse<'_, '_>, span: Span, part: ValueId) -> Result<Option<Update>, Stop> {
+fn update(s: &mut Reverse<'_, '_>, at: &Origin, part: ValueId) -> Result<Option<Update>, Stop> {
     let func = &s.r.new;
     let Some(node) = s.r.def(part).cloned() else { return Ok(None) };
     match node.op {
@@ -156,7 +156,7 @@ fn update(s: &mut Reverse<'_, '_>, span: Span, part: ValueId) -> Result<Option<U
                 rows_of(func, scatter, Form::Turned(node.attrs.ints("perm").to_vec()))
             }))
         }
-        Op::DynamicUpdateSlice if is_zero(func, node.operands[0]) => boxed(s, span, &node),
+        Op::DynamicUpdateSlice if is_zero(func, node.operands[0]) => boxed(s, at, &node),
         _ => Ok(None),
     }
 }
@@ -167,14 +167,14 @@ fn rows_of(func: &Func, node: &Node, form: Form) -> Option<Update> {
 }
 
 /// A box as rows: along the axes up to the last one it does not fill.
-fn boxed(s: &mut Reverse<'_, '_>, span: Span, node: &Node) -> Result<Option<Update>, Stop> {
+fn boxed(s: &mut Reverse<'_, '_>, at: &Origin, node: &Node) -> Result<Option<Update>, Stop> {
     let (x, update) = (s.r.new.ty(node.operands[0]).clone(), s.r.new.ty(node.operands[1]).clone());
     let Some(last) = (0..x.rank()).rev().find(|a| x.shape[*a] != update.shape[*a]) else {
         return Ok(None);
     };
     let (lead, count) = (&update.shape[..=last], Dim::product(&update.shape[..=last]));
     let (rows, width) = (Dim::product(&x.shape[..=last]), Dim::product(&x.shape[last + 1..]));
-    let ids = s.emit(span, &mut |emit| {
+    let ids = s.emit(at, &mut |emit| {
         let e: &dyn Emit = emit;
         let size = |d: Dim| {
             let attrs = Attrs::none()
@@ -199,7 +199,7 @@ fn boxed(s: &mut Reverse<'_, '_>, span: Span, node: &Node) -> Result<Option<Upda
         }
         Some(e.reshape(total, std::slice::from_ref(&count)))
     })?;
-    let flat = s.emit(span, &mut |e| {
+    let flat = s.emit(at, &mut |e| {
         let shape = [count.clone(), width.clone()];
         Some((e as &dyn Emit).reshape(e.opaque(node.operands[1]), &shape))
     })?;

@@ -7,6 +7,7 @@ pub(crate) mod fuse;
 pub(crate) mod group;
 pub(crate) mod inplace;
 pub(crate) mod operands;
+pub(crate) mod placement;
 pub(crate) mod plan;
 pub(crate) mod schedule;
 pub(crate) mod stash;
@@ -93,6 +94,10 @@ impl Build {
 
 /// Lowers a graph of core ops to a program.
 pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
+    let misplaced = placement::check(graph);
+    if !misplaced.is_empty() {
+        return Err(misplaced);
+    }
     let mut build = Build {
         dims: DimTable::default(),
         kernels: vec![],
