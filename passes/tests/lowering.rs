@@ -441,8 +441,9 @@ impl Body<'_> {
     ) -> tfc_ir::RegionId {
         let types: Vec<TensorType> = params.iter().map(|v| self.b.func.ty(*v).clone()).collect();
         let region = self.b.func.regions.push(Default::default());
-        let mut inner =
-            Body { b: Builder { func: self.b.func, vars: self.b.vars, region, span: Span::NONE } };
+        let mut inner = Body {
+            b: Builder { func: self.b.func, vars: self.b.vars, region, origin: Default::default() },
+        };
         let values: Vec<ValueId> = types.into_iter().map(|t| inner.b.param(t, None)).collect();
         let results = make(&mut inner, &values);
         self.b.func.regions[region].results = results;
