@@ -4,11 +4,11 @@ use crate::driver::Timings;
 use crate::error::{Error, Result};
 use crate::link::{self, LinkOptions, Output};
 use crate::{dump, header};
-use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use tfc_codegen::ObjectOptions;
 use tfc_ir::program::Program;
-use tfc_runtime::io;
+use tfc_runtime::files;
 
 /// One kind of output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -104,21 +104,9 @@ impl Emitter<'_> {
     }
 }
 
-/// Writes a file whole or not at all. Links are written through, and a device or
-/// a pipe is written to.
+/// Writes a file whole or not at all. A device or a pipe is written to.
 pub fn write_file(out: &Path, bytes: &[u8]) -> Result<()> {
-    let named = out;
-    let out = &io::destination(out).map_err(|e| link::cannot_write(named, &e))?;
-    if io::is_special(out) {
-        return fs::write(out, bytes).map_err(|e| link::cannot_write(named, &e).into());
-    }
-    let staged = link::staged_name(out);
-    let result = fs::write(&staged, bytes).and_then(|()| fs::rename(&staged, out));
-    if result.is_err() {
-        // Nothing to tell beyond the error itself.
-        let _ = fs::remove_file(&staged);
-    }
-    result.map_err(|e| link::cannot_write(named, &e).into())
+    Ok(files::replace(out, |file| file.write_all(bytes))?)
 }
 
 /// Where each artifact goes. A single artifact goes to `-o` itself; several take

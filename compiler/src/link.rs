@@ -10,10 +10,12 @@
 use crate::ar;
 use crate::error::Result;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs, io};
 use tfc_ir::diag::Diag;
+use tfc_runtime::files;
 
 /// The runtime every program links: one relocatable object (or an archive,
 /// where the machine that built tfc could not pre-link it).
@@ -42,32 +44,26 @@ pub struct LinkOptions {
 
 /// Links `object` into `out`.
 pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> Result<()> {
-    let named = out;
-    let out = &tfc_runtime::io::destination(out).map_err(|e| cannot_write(named, &e))?;
-    if tfc_runtime::io::is_special(out) {
-        let message = format!("cannot write `{}`: it is not a file", named.display());
+    if files::is_special(out) {
+        let message = format!("cannot write `{}`: it is not a file", out.display());
         let help = "a program needs a file of its own; text may go anywhere, such as `--emit asm`";
         return Err(Diag::error("E0803", message).help(help).into());
     }
+    // A folder that cannot be written is better told by us than by the linker.
+    let staged = files::Staged::new(out, files::Links::Refuse)?;
     let dir = TempDir::new()?;
     let model = dir.write("model.o", object)?;
     let runtime = dir.write(&format!("runtime.{RUNTIME_KIND}"), RUNTIME)?;
-    let staged = staged_name(out);
-    // A folder that cannot be written is better told by us than by the linker.
-    let writable = fs::File::create(&staged).and_then(|_| fs::remove_file(&staged));
-    writable.map_err(|e| cannot_write(out, &e))?;
-    let result = match kind {
-        Output::Executable => executable(&dir, &model, &runtime, &staged, options),
-        Output::Shared => shared(&dir, &model, &runtime, &staged, named, options),
-        Output::Static => archive(object, &staged),
-    };
-    let result =
-        result.and_then(|()| fs::rename(&staged, out).map_err(|e| cannot_write(out, &e).into()));
-    if result.is_err() {
-        // Nothing to tell beyond the error itself.
-        let _ = fs::remove_file(&staged);
+    match kind {
+        Output::Executable => executable(&dir, &model, &runtime, staged.path(), options)?,
+        Output::Shared => shared(&dir, &model, &runtime, staged.path(), out, options)?,
+        Output::Static => {
+            let bytes = archive(object)?;
+            staged.file().write_all(&bytes).map_err(|e| cannot_write(out, &e))?;
+            return Ok(staged.commit()?);
+        }
     }
-    result
+    Ok(staged.commit_executable()?)
 }
 
 fn executable(
@@ -127,15 +123,14 @@ fn common(options: &LinkOptions) -> Vec<OsString> {
 
 /// An archive of the two objects, so that programs using several models link
 /// the runtime once.
-fn archive(object: &[u8], out: &Path) -> Result<()> {
+fn archive(object: &[u8]) -> Result<Vec<u8>> {
     if RUNTIME_KIND != "o" {
         let diag = Diag::error("E0802", "this tfc cannot make static libraries")
             .note("it was built on a machine whose linker cannot join objects (`ld -r`)")
             .help("use a shared library (`--emit shared`), or build tfc with GNU ld or lld");
         return Err(diag.into());
     }
-    let bytes = ar::archive(&[("model.o", object), ("runtime.o", RUNTIME)]);
-    fs::write(out, bytes).map_err(|e| cannot_write(out, &e).into())
+    Ok(ar::archive(&[("model.o", object), ("runtime.o", RUNTIME)]))
 }
 
 fn run(_dir: &TempDir, options: &LinkOptions, args: &[OsString]) -> Result<()> {
@@ -200,14 +195,6 @@ fn is_executable(path: &Path) -> bool {
     fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// A name in the directory of `out`, for a rename that stays on one disk.
-pub(crate) fn staged_name(out: &Path) -> PathBuf {
-    let mut name = OsString::from(".");
-    name.push(out.file_name().unwrap_or_default());
-    name.push(format!(".{}.tmp", std::process::id()));
-    out.with_file_name(name)
-}
-
 pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Diag {
     Diag::error("E0803", format!("cannot write `{}`: {}", path.display(), reason(error)))
 }
@@ -226,6 +213,13 @@ pub(crate) fn reason(error: &io::Error) -> String {
     }
 }
 
+/// Makes a directory that nobody else may look into or write to. What is there
+/// already, a planted link above all, is not used.
+fn private_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    fs::DirBuilder::new().mode(0o700).create(path)
+}
+
 /// A private directory for the linker's inputs, removed when dropped.
 struct TempDir(PathBuf);
 
@@ -237,7 +231,7 @@ impl TempDir {
         loop {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
             let dir = base.join(format!("tfc-{}-{n}", std::process::id()));
-            match fs::create_dir(&dir) {
+            match private_dir(&dir) {
                 Ok(()) => return Ok(TempDir(dir)),
                 // Left by a killed process that had our id.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists && n < 10_000 => continue,

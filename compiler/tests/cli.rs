@@ -480,28 +480,38 @@ fn names_that_are_used_again_can_be_fetched() {
     assert_eq!(ok(&s.tfc(&line)), "y: f32[1] [10.0]\n");
 }
 
-/// Nothing takes the place of a link, a pipe or a device.
+/// A link is not written through, whoever put it there; a pipe or a device is
+/// written to. Only `fmt`, which has read the text through the link, goes back.
+/// faults 15: writes followed links.
 #[cfg(unix)]
 #[test]
-fn links_and_pipes_are_written_through() {
+fn links_are_refused_and_pipes_written_to() {
     let s = Sandbox::new();
     std::fs::create_dir(s.path("data")).unwrap();
-    for (link, to) in [
-        ("prog", "data/prog"),
-        ("text.plan", "data/text.plan"),
-        ("y.npy", "data/y.npy"),
-        ("n.safetensors", "data/n.safetensors"),
-    ] {
-        std::os::unix::fs::symlink(to, s.path(link)).unwrap();
+    let links = ["prog", "text.plan", "y.npy", "n.safetensors"];
+    for link in links {
+        s.write(&format!("data/{link}"), "precious");
+        std::os::unix::fs::symlink(format!("data/{link}"), s.path(link)).unwrap();
     }
-    ok(&s.tfc(&["compile", "small.graph", "-o", "prog"]));
-    ok(&s.tfc(&["compile", "small.graph", "--emit", "plan", "-o", "text.plan"]));
-    ok(&s.tfc(&["run", "small.graph", "twice", "--feed", "x=[1]", "--out", "y=y.npy"]));
-    ok(&s.tfc(&["run", "small.graph", "count", "--state", "n.safetensors"]));
-    for link in ["prog", "text.plan", "y.npy", "n.safetensors"] {
+    let text = fails(&s.tfc(&["compile", "small.graph", "-o", "prog"]), 3, "E0803");
+    assert!(text.contains("symbolic link") && text.contains("`data/prog` itself"), "{text}");
+    fails(&s.tfc(&["compile", "small.graph", "--emit", "plan", "-o", "text.plan"]), 3, "E0803");
+    fails(
+        &s.tfc(&["run", "small.graph", "twice", "--feed", "x=[1]", "--out", "y=y.npy"]),
+        3,
+        "E0803",
+    );
+    for link in links {
         assert!(s.path(link).is_symlink(), "{link} was replaced");
-        assert!(s.path("data").join(link).is_file(), "{link} was not written");
+        let text = std::fs::read_to_string(s.path("data").join(link)).unwrap();
+        assert_eq!(text, "precious", "{link} was written through");
     }
+    s.write("data/untidy.graph", "entry  e(x: f32[]) -> (y: f32[]) { return x }\n");
+    std::os::unix::fs::symlink("data/untidy.graph", s.path("link.graph")).unwrap();
+    ok(&s.tfc(&["fmt", "link.graph"]));
+    assert!(s.path("link.graph").is_symlink());
+    let text = std::fs::read_to_string(s.path("data/untidy.graph")).unwrap();
+    assert!(text.starts_with("entry e("), "{text}");
     let pipe = s.path("pipe.npy");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     fails(&s.tfc(&["compile", "small.graph", "-o", "pipe.npy"]), 3, "E0803");

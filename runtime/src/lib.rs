@@ -11,6 +11,7 @@
 //! | [`pool`] | threads |
 //! | [`gemm`], [`conv`] | contractions |
 //! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
+//! | [`files`] | the one way files are written |
 //! | [`io`] | .npy, .npz, .safetensors, literals |
 //! | [`cli`] | the command line of a compiled program |
 //! | [`capi`] | the C interface |
@@ -29,6 +30,7 @@ pub mod cli;
 pub mod conv;
 pub mod error;
 pub mod exec;
+pub mod files;
 pub mod gemm;
 mod geometry;
 pub mod hash;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
+use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
@@ -57,7 +58,7 @@ fn write_repro(what: &str, place: &str, command: &str) -> Option<String> {
     let path = format!("tfc-bug-{}.graph", std::process::id());
     let beside = std::path::PathBuf::from(&path);
     for candidate in [beside, std::env::temp_dir().join(&path)] {
-        if std::fs::write(&candidate, &out).is_ok() {
+        if tfc_runtime::files::replace(&candidate, |f| f.write_all(out.as_bytes())).is_ok() {
             return Some(candidate.display().to_string());
         }
     }

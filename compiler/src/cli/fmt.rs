@@ -5,6 +5,7 @@ use crate::emit::write_file;
 use crate::error::{Error, Result};
 use crate::load;
 use tfc_ir::diag::{Diag, SourceMap};
+use tfc_runtime::files;
 
 pub fn run(args: &args::Fmt) -> Result<Done> {
     let mut out = String::new();
@@ -24,7 +25,8 @@ pub fn run(args: &args::Fmt) -> Result<Done> {
         } else if to_stdout {
             out.push_str(&formatted);
         } else if formatted != text {
-            write_file(path, formatted.as_bytes())?;
+            // The text was read through a link, if it is one, and goes back the same way.
+            write_file(&files::destination(path)?, formatted.as_bytes())?;
         }
     }
     if failures.is_empty() {

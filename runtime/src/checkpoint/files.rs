@@ -1,11 +1,11 @@
 //! `save` and `restore` of a graph: tensors in files the graph names.
 
 use crate::error::{Error, Result};
+use crate::files;
 use crate::io::safetensors::{self, Archive};
-use crate::io::{Fault, Format, atomically, cannot_read, cannot_write};
+use crate::io::{Fault, Format, cannot_write};
 use crate::model::Model;
 use crate::tensor::{FeedView, TensorBuf, type_text};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use tfc_abi::DType;
 
@@ -17,7 +17,7 @@ pub fn save_tensors(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)])
     }
     let metadata = safetensors::metadata_of(model.plan());
     let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    atomically(&path, |out| safetensors::write(out, tensors, &metadata))
+    files::replace(&path, |out| safetensors::write(out, tensors, &metadata))
 }
 
 /// What the file a graph calls `path` has for a variable of this type.
@@ -30,7 +30,7 @@ pub fn read_tensor(
 ) -> Result<TensorBuf> {
     let path = place(model, path);
     let about = |f: Fault| f.about(&path, Format::Safetensors);
-    let file = File::open(&path).map_err(|e| cannot_read(&path, &e))?;
+    let file = files::open(&path)?;
     let mut archive = Archive::open(file).map_err(about)?;
     let Some(at) = archive.tensors.iter().position(|t| t.name == key) else {
         let text = format!("`{}` lacks variable `{key}`", path.display());

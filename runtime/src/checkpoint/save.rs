@@ -2,8 +2,9 @@
 
 use super::{DATA, MANIFEST, Manifest, list, path_of, positions};
 use crate::error::Result;
+use crate::files::{Links, replace_with, sync_dir};
 use crate::hash::{Hasher, hex};
-use crate::io::{atomically, cannot_write, safetensors, sync_dir};
+use crate::io::{cannot_write, safetensors};
 use crate::model::Model;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -33,7 +34,7 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
     let mut hasher = Hasher::default();
     let mut bytes = 0;
     model.with_vars(|vars| {
-        atomically(&data, |out| {
+        replace_with(&data, Links::Replace, |out| {
             let mut out = Hashed { out, hasher: &mut hasher, bytes: &mut bytes };
             let metadata = safetensors::metadata_of(plan);
             let mut metadata: Vec<(&str, &str)> =
@@ -55,7 +56,7 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
         bytes,
         hash: hex(&hasher.finish()),
     };
-    atomically(&path, |out| out.write_all(manifest.text().as_bytes()))?;
+    replace_with(&path, Links::Replace, |out| out.write_all(manifest.text().as_bytes()))?;
     remove_old(dir, what);
     Ok(path)
 }

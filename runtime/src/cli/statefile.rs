@@ -1,7 +1,8 @@
 //! Variables in a safetensors file: `--state`.
 
 use crate::error::Result;
-use crate::io::{atomically, safetensors};
+use crate::files;
+use crate::io::safetensors;
 use crate::model::Model;
 use std::path::Path;
 
@@ -9,5 +10,5 @@ use std::path::Path;
 pub fn save(model: &Model, path: &Path) -> Result<()> {
     let metadata = safetensors::metadata_of(model.plan());
     let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    model.with_vars(|vars| atomically(path, |out| safetensors::write(out, vars, &metadata)))
+    model.with_vars(|vars| files::replace(path, |out| safetensors::write(out, vars, &metadata)))
 }

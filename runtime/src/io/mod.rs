@@ -11,8 +11,7 @@
 //! Invariants
 //! - A malformed file is an [`Error`] with a code; no byte of a file is trusted
 //!   for an allocation: sizes are compared with what the file holds first.
-//! - Files are written to a temporary name beside the target and renamed, so a
-//!   reader sees the old file or the whole new one.
+//! - Files are written whole or not at all (`files`).
 //!
 //! bf16 has no NumPy descriptor of its own. It is written as `<V2`, which is what
 //! `ml_dtypes` writes; `np.load(f).view(ml_dtypes.bfloat16)` reads it. `<u2` is
@@ -26,9 +25,10 @@ pub mod npz;
 pub mod safetensors;
 
 use crate::error::{Error, Result, closest, list};
+use crate::files;
 use crate::tensor::TensorBuf;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use tfc_abi::DType;
 
@@ -255,7 +255,7 @@ pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> 
         )
         .help("write several results to a .npz or .safetensors file"));
     }
-    atomically(path, |out| match format {
+    files::replace(path, |out| match format {
         Format::Npy => npy::write(out, tensors[0].1),
         Format::Npz => npz::write(out, tensors),
         Format::Safetensors => {
@@ -263,73 +263,6 @@ pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> 
             safetensors::write(out, &views, &[])
         }
     })
-}
-
-/// What a path names in the end: a link is written through, not replaced. A path
-/// that names nothing yet is its own end.
-pub fn destination(path: &Path) -> std::io::Result<PathBuf> {
-    let mut at = path.to_path_buf();
-    // Links may go round in circles.
-    for _ in 0..40 {
-        match std::fs::read_link(&at) {
-            Ok(to) => at = at.parent().unwrap_or(Path::new("")).join(to),
-            Err(_) => return Ok(at),
-        }
-    }
-    Err(std::io::Error::other("too many symbolic links"))
-}
-
-/// Whether something other than a file is there: a device, a pipe. Those are
-/// written to; a file cannot take their place.
-pub fn is_special(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir())
-}
-
-/// Runs `write` on a temporary file, flushes it to disk and renames it to `path`.
-pub fn atomically(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> std::io::Result<()>,
-) -> Result<()> {
-    let named = path;
-    let path = &destination(path).map_err(|e| cannot_write(named, &e))?;
-    if is_special(path) {
-        let straight = || {
-            let file = File::options().write(true).open(path)?;
-            let mut out = std::io::BufWriter::with_capacity(1 << 16, file);
-            write(&mut out)?;
-            out.flush()
-        };
-        return straight().map_err(|e| cannot_write(named, &e));
-    }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".{}.tmp", std::process::id()));
-    let temporary = path.with_file_name(name);
-    let result = (|| {
-        let mut out = std::io::BufWriter::with_capacity(1 << 16, File::create(&temporary)?);
-        write(&mut out)?;
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        sync_dir(path)
-    })();
-    result.map_err(|e| {
-        // Best effort: the error that matters is the first one.
-        let _ = std::fs::remove_file(&temporary);
-        cannot_write(named, &e)
-    })
-}
-
-/// Makes a rename last: the directory is what has changed.
-pub(crate) fn sync_dir(path: &Path) -> std::io::Result<()> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    let dir = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    match File::open(dir)?.sync_all() {
-        // Some file systems do not know how to, and do not need to.
-        Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
-        other => other,
-    }
 }
 
 /// Swaps bytes of each element when the file's order is not this machine's.
