@@ -4,7 +4,6 @@ use crate::driver::Timings;
 use crate::error::{Error, Result};
 use crate::link::{self, LinkOptions, Output};
 use crate::{dump, header};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use tfc_codegen::ObjectOptions;
 use tfc_ir::program::Program;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::io::Write as _;
 use std::panic::PanicHookInfo;
 use std::sync::Mutex;
 
