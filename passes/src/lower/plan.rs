@@ -9,6 +9,9 @@
 //!   write the variable before a use of the value read, planning starts over
 //!   with the variable written last, and if that does not help, with that read
 //!   copied.
+//! - A call that waits for a queue gives its variables back, so a wait counts as
+//!   a write to every variable: what was read before it and is used after it is
+//!   copied, and no value lives in a variable's memory across it.
 //! - Steps are numbered in execution order; see [`super::storage`].
 
 mod queue;
@@ -42,9 +45,9 @@ pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Ent
             return Ok(p.finish(steps));
         }
         let known = patient.clone();
-        for (node, var) in late {
-            patient.insert(var);
-            if known.contains(&var) {
+        for (node, var, waited) in late {
+            // To wait with the write helps against our own writes only.
+            if waited || !patient.insert(var) && known.contains(&var) {
                 copied.insert(node);
             }
         }
@@ -81,6 +84,8 @@ struct Planner<'a> {
     stacks: BTreeMap<String, u32>,
     /// First and last step of each loop.
     loops: Vec<(u32, u32)>,
+    /// Steps at which others may change variables.
+    waits: Vec<u32>,
     params: Vec<Port>,
     results: Vec<Port>,
 }
@@ -115,6 +120,7 @@ impl<'a> Planner<'a> {
             scatters: BTreeSet::new(),
             stacks: BTreeMap::new(),
             loops: vec![],
+            waits: vec![],
             params: vec![],
             results: vec![],
         }
@@ -265,7 +271,7 @@ impl<'a> Planner<'a> {
 
     fn region(&mut self, region: RegionId) -> Result<Vec<Step>, Vec<Diag>> {
         let func = self.func;
-        let order = schedule::order(func, region, &self.patient);
+        let order = schedule::order(self.graph, func, region, &self.patient);
         let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
         let fusion = fuse::fuse(func, &order, &escapes);
         let mut steps = vec![];
@@ -786,8 +792,9 @@ impl<'a> Planner<'a> {
         Ok(())
     }
 
-    /// Reads whose variable is written before the last use of their value.
-    fn late_reads(&self) -> Vec<(NodeId, VarId)> {
+    /// Reads whose variable is written before the last use of their value, by
+    /// this call or (the flag) by others while it waits.
+    fn late_reads(&self) -> Vec<(NodeId, VarId, bool)> {
         let mut out = vec![];
         for (node, var, time) in &self.reads {
             let value = self.func.nodes[*node].results[0];
@@ -803,14 +810,22 @@ impl<'a> Planner<'a> {
             // A write in the very step of the last use is the copy (or the
             // in-place update) that ends the old value's life.
             let scattered = self.scatters.contains(last);
-            if writes.into_iter().any(|w| w > time && (w < last || (w == last && scattered))) {
-                out.push((*node, *var));
+            let waited = self.waits.iter().any(|w| w > time && w < last);
+            if waited
+                || writes.into_iter().any(|w| w > time && (w < last || (w == last && scattered)))
+            {
+                out.push((*node, *var, waited));
             }
         }
         out
     }
 
     fn finish(mut self, mut steps: Vec<Step>) -> Entry {
+        for &variable in self.vars.values() {
+            for &wait in &self.waits {
+                self.storages.touch(variable, wait, true);
+            }
+        }
         // Variables first: an update in place beats a result in place.
         let (vars, rest): (Vec<Copy>, Vec<Copy>) = std::mem::take(&mut self.copies)
             .into_iter()

@@ -16,15 +16,19 @@
 //!   keep their order; `after` edges hold.
 //! - A print, assert or queue effect before a write in the text stays before it:
 //!   an assertion that fails has kept the writes after it from happening.
+//! - Reads and writes of variables do not cross a wait for a queue: others may
+//!   have the variables meanwhile.
 
 use cranelift_entity::SecondaryMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use tfc_abi::plan::QueueKind;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
-use tfc_ir::{Func, Node, NodeId, RegionId, ValueId, VarId};
+use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId};
 
 use super::fuse::{deep_operands, stored_over};
+use super::operands::queue_action;
 use super::updates::{computed_with, is_leaf, updates};
 
 /// What a node does to the world, its regions included.
@@ -33,15 +37,26 @@ pub(crate) struct Effects {
     pub reads: BTreeSet<VarId>,
     pub writes: BTreeSet<VarId>,
     pub io: bool,
+    /// Puts into or takes from a queue, for which the call may have to wait.
+    pub waits: bool,
 }
 
-pub(crate) fn effects(func: &Func, node: &Node) -> Effects {
+pub(crate) fn effects(graph: &Graph, func: &Func, node: &Node) -> Effects {
     let mut out = Effects::default();
-    add_effects(func, node, &mut out);
+    add_effects(graph, func, node, &mut out);
     out
 }
 
-fn add_effects(func: &Func, node: &Node, out: &mut Effects) {
+/// Whether a call may give its variables back at this node, to wait for a queue.
+/// Readers never make it wait for others.
+pub(crate) fn waits(graph: &Graph, node: &Node) -> bool {
+    let queue = node.var.and_then(|v| graph.vars[v].queue.as_deref());
+    queue.is_some_and(|q| !matches!(q.kind, QueueKind::Reader(_)))
+        && queue_action(node.op.name()).is_some_and(|a| a.takes() || a.gives())
+}
+
+fn add_effects(graph: &Graph, func: &Func, node: &Node, out: &mut Effects) {
+    out.waits |= waits(graph, node);
     match (node.op.def().effect, node.var) {
         (Effect::Pure | Effect::Regions, _) => {}
         (Effect::Read, Some(v)) => {
@@ -54,7 +69,7 @@ fn add_effects(func: &Func, node: &Node, out: &mut Effects) {
     }
     for &r in &node.regions {
         for &id in &func.regions[r].nodes {
-            add_effects(func, &func.nodes[id], out);
+            add_effects(graph, func, &func.nodes[id], out);
         }
     }
 }
@@ -64,7 +79,12 @@ pub(crate) fn is_plain_assign(node: &Node) -> bool {
     node.op.name() == "assign" && node.operands.len() == 1 && node.after.is_empty()
 }
 
-pub(crate) fn order(func: &Func, region: RegionId, patient: &BTreeSet<VarId>) -> Vec<NodeId> {
+pub(crate) fn order(
+    graph: &Graph,
+    func: &Func,
+    region: RegionId,
+    patient: &BTreeSet<VarId>,
+) -> Vec<NodeId> {
     let nodes = &func.regions[region].nodes;
     let mut position: SecondaryMap<NodeId, u32> = SecondaryMap::with_default(u32::MAX);
     for (i, &id) in nodes.iter().enumerate() {
@@ -82,6 +102,8 @@ pub(crate) fn order(func: &Func, region: RegionId, patient: &BTreeSet<VarId>) ->
     let mut last_write: BTreeMap<VarId, u32> = BTreeMap::new();
     let mut reads_since: BTreeMap<VarId, Vec<u32>> = BTreeMap::new();
     let mut last_io: Option<u32> = None;
+    let mut last_wait: Option<u32> = None;
+    let mut since_wait: Vec<u32> = vec![];
     // (variable's writer, nodes that read the old value)
     let mut versions: Vec<(u32, Vec<u32>)> = vec![];
     for (i, &id) in nodes.iter().enumerate() {
@@ -99,7 +121,17 @@ pub(crate) fn order(func: &Func, region: RegionId, patient: &BTreeSet<VarId>) ->
                 edge(position[before], i);
             }
         }
-        let e = effects(func, node);
+        let e = effects(graph, func, node);
+        if !e.reads.is_empty() || !e.writes.is_empty() {
+            if let Some(wait) = last_wait {
+                edge(wait, i);
+            }
+            since_wait.push(i);
+        }
+        if e.waits {
+            since_wait.drain(..).for_each(|before| edge(before, i));
+            last_wait = Some(i);
+        }
         for &v in e.reads.iter().chain(&e.writes) {
             if let Some(w) = last_write.get(&v) {
                 edge(*w, i);

@@ -1,6 +1,7 @@
 //! Steps on queues.
 
 use super::Planner;
+use crate::lower::schedule;
 use tfc_abi::plan::{QueueAction, QueueStep, Step};
 use tfc_ir::{Dim, Node, RegionId, VarId};
 
@@ -13,6 +14,11 @@ impl Planner<'_> {
         node: &Node,
         region: RegionId,
     ) -> Step {
+        if schedule::waits(self.graph, node) {
+            // Before the step proper, which reads and writes after its waits.
+            let wait = self.tick();
+            self.waits.push(wait);
+        }
         let time = self.tick();
         let mut bufs = vec![];
         for &v in &node.operands {
