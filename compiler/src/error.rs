@@ -1,6 +1,7 @@
 //! Failures as the user sees them: coded findings and the texts they point into.
 
 use std::fmt;
+use tfc_abi::ErrorCode;
 use tfc_ir::diag::{Diag, SourceMap, Style, render};
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -34,14 +35,14 @@ impl Error {
     }
 
     /// The code of the first finding.
-    pub fn code(&self) -> &'static str {
-        self.diags.first().map_or("", |d| d.code)
+    pub fn code(&self) -> ErrorCode {
+        self.diags.first().map_or("", |d| d.code).into()
     }
 
     /// The exit code of a process that fails with this. The first finding
     /// decides: codes are grouped by whose fault it is.
     pub fn exit(&self) -> Exit {
-        exit_of(self.code())
+        exit_of(self.code().as_str())
     }
 }
 
@@ -69,7 +70,7 @@ impl Error {
 /// files and state.
 impl From<tfc_runtime::Error> for Error {
     fn from(error: tfc_runtime::Error) -> Error {
-        let mut diag = Diag::error(error.code(), error.message());
+        let mut diag = Diag::error(error.code().as_str(), error.message());
         diag.notes = error.notes().to_vec();
         if let Some(help) = error.help_text() {
             diag = diag.help(help);

@@ -62,5 +62,7 @@ pub use module::{Entry, Module, Restored, compile};
 pub(crate) use names::{names, nearest};
 pub use queue::{Queue, Runners};
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
+pub use tfc_abi::ErrorCode;
 pub use tfc_runtime::checkpoint;
+pub use tfc_runtime::{CallOptions, CancelToken};
 pub use value::{Element, Feed, Outputs, Value};

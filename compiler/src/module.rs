@@ -12,7 +12,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_ir::{Graph, Tensor};
 use tfc_runtime::checkpoint::{self, Matched, Rename, Save};
-use tfc_runtime::{FeedView, Model};
+use tfc_runtime::{CallOptions, FeedView, Model};
 
 /// Compiled code with its variables. Clones share both; calls may come from any
 /// number of threads (those that write variables take turns).
@@ -100,8 +100,38 @@ impl Module {
     /// Calls an entry. Feeds are a tuple in the order of the parameters, or a
     /// list of `(name, Feed)`.
     pub fn call<'a>(&self, entry: &str, feeds: impl Feeds<'a>) -> Result<Outputs> {
+        self.call_with(entry, feeds, &CallOptions::new())
+    }
+
+    /// As [`Module::call`], with a deadline, a token that cancels it, or leave to
+    /// read variables that another call is writing as they were before it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use tfc::{CallOptions, ErrorCode};
+    /// let graph = tfc::parse(
+    ///     "graph waiting\n\
+    ///      queue q: fifo(f32[], capacity: 4)\n\
+    ///      entry next() -> (x: f32[]) { return dequeue(q) }",
+    /// )?;
+    /// let module = tfc::compile(&graph)?;
+    /// let soon = CallOptions::new().timeout(Duration::from_millis(5));
+    /// let err = module.call_with("next", (), &soon).unwrap_err();
+    /// assert_eq!(err.code(), ErrorCode::DEADLINE);
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    ///
+    /// A call that was stopped has its variables as they were before it, or, if it
+    /// has waited for a queue, as it left them when it began the last wait. What
+    /// it took from queues stays taken.
+    pub fn call_with<'a>(
+        &self,
+        entry: &str,
+        feeds: impl Feeds<'a>,
+        options: &CallOptions,
+    ) -> Result<Outputs> {
         let index = self.model.entry(entry)?;
-        self.call_index(index, feeds.feeds())
+        self.call_index(index, feeds.feeds(), options)
     }
 
     /// An entry whose results are arrays of types known here; checked now rather
@@ -134,7 +164,12 @@ impl Module {
         Ok(Entry { module: self.clone(), index, results: PhantomData })
     }
 
-    fn call_index(&self, index: usize, feeds: FeedList<'_>) -> Result<Outputs> {
+    fn call_index(
+        &self,
+        index: usize,
+        feeds: FeedList<'_>,
+        options: &CallOptions,
+    ) -> Result<Outputs> {
         let Some(entry) = self.model.plan().entries.get(index) else {
             return Err(Error::bug("an entry vanished"));
         };
@@ -143,7 +178,7 @@ impl Module {
             FeedList::Named(named) => self.by_name(entry, named)?,
         };
         let views: Vec<FeedView<'_>> = feeds.iter().map(Feed::view).collect();
-        let values = self.model.call(index, &views)?;
+        let values = self.model.call_with(index, &views, options)?;
         let names = entry.results.iter().map(|p| p.name.clone()).collect();
         Ok(Outputs { entry: entry.name.clone(), names, values })
     }
@@ -278,7 +313,12 @@ pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runt
 
 impl<R: Arrays> Entry<R> {
     pub fn call<'a>(&self, feeds: impl Feeds<'a>) -> Result<R> {
-        let outputs = self.module.call_index(self.index, feeds.feeds())?;
+        self.call_with(feeds, &CallOptions::new())
+    }
+
+    /// As [`Module::call_with`].
+    pub fn call_with<'a>(&self, feeds: impl Feeds<'a>, options: &CallOptions) -> Result<R> {
+        let outputs = self.module.call_index(self.index, feeds.feeds(), options)?;
         R::from_outputs(&outputs)
     }
 }

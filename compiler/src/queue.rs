@@ -4,9 +4,10 @@ use crate::error::{Error, Result};
 use crate::module::Module;
 use crate::value::{Arrays, Feed, FeedList, Feeds, Outputs};
 use std::sync::Arc;
+use tfc_abi::ErrorCode;
 use tfc_ir::diag::Diag;
 use tfc_runtime::queue::runners::Runners as RunnerThreads;
-use tfc_runtime::{Model, TensorBuf};
+use tfc_runtime::{CallOptions, Model, TensorBuf};
 
 /// A queue or a reader of a module. Clones are the same queue; any number of
 /// threads may use it at once.
@@ -128,6 +129,15 @@ impl Queue {
     /// Puts an element in, one array (or number) for each part; waits while the
     /// queue is full.
     pub fn enqueue<'a>(&self, element: impl Feeds<'a>) -> Result<()> {
+        self.enqueue_with(element, &CallOptions::new())
+    }
+
+    /// As [`Queue::enqueue`], waiting no longer than the options say.
+    pub fn enqueue_with<'a>(
+        &self,
+        element: impl Feeds<'a>,
+        options: &CallOptions,
+    ) -> Result<()> {
         let info = self.queue().info();
         if self.queue().is_reader() {
             let message = format!("`{}` is a reader: its records come from files", info.name);
@@ -162,22 +172,31 @@ impl Queue {
                 .into());
         }
         let bytes: Vec<&[u8]> = feeds.iter().map(|f| f.view().data).collect();
-        Ok(self.queue().put(&bytes)?)
+        Ok(self.queue().put(&bytes, options)?)
     }
 
     /// Takes the next element out, waiting for it; none when the input has
     /// ended. `let Some((x, y)): Option<(ArrayD<f32>, ArrayD<i32>)> = q.dequeue()?`
     pub fn dequeue<R: Arrays>(&self) -> Result<Option<R>> {
-        self.take(None)
+        self.take(None, &CallOptions::new())
+    }
+
+    /// As [`Queue::dequeue`], waiting no longer than the options say.
+    pub fn dequeue_with<R: Arrays>(&self, options: &CallOptions) -> Result<Option<R>> {
+        self.take(None, options)
     }
 
     /// Takes `count` elements at once, each part stacked along a new first axis;
     /// none when fewer are left.
     pub fn dequeue_many<R: Arrays>(&self, count: usize) -> Result<Option<R>> {
-        self.take(Some(count))
+        self.take(Some(count), &CallOptions::new())
     }
 
-    fn take<R: Arrays>(&self, count: Option<usize>) -> Result<Option<R>> {
+    fn take<R: Arrays>(
+        &self,
+        count: Option<usize>,
+        options: &CallOptions,
+    ) -> Result<Option<R>> {
         let parts = &self.queue().info().parts;
         let mut values = vec![];
         for part in parts {
@@ -188,7 +207,7 @@ impl Queue {
         let places: Vec<(*mut u8, usize)> =
             values.iter_mut().map(|v| (v.bytes_mut().as_mut_ptr(), v.bytes().len())).collect();
         // SAFETY: each tensor has room for this many elements of its part.
-        match unsafe { self.queue().take(count.unwrap_or(1), &places) } {
+        match unsafe { self.queue().take(count.unwrap_or(1), &places, options) } {
             Ok(()) => {}
             Err(e) if e.is_end_of_input() => return Ok(None),
             Err(e) => return Err(e.into()),
@@ -202,6 +221,6 @@ impl Queue {
 impl Error {
     /// The input has ended: a loop is over rather than wrong.
     pub fn is_end_of_input(&self) -> bool {
-        self.code() == "E0560"
+        self.code() == ErrorCode::END_OF_INPUT
     }
 }

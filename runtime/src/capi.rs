@@ -43,7 +43,7 @@ thread_local! {
 fn remember(e: &Error) -> c_int {
     // NUL bytes could come from file names.
     let text = |s: String| CString::new(s.replace('\0', "?")).unwrap_or_default();
-    LAST.with(|l| *l.borrow_mut() = (text(e.to_string()), text(e.code().to_owned())));
+    LAST.with(|l| *l.borrow_mut() = (text(e.to_string()), text(e.code().to_string())));
     e.exit_code()
 }
 

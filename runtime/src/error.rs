@@ -17,6 +17,8 @@
 //! | E0518 | sizes that an op cannot work with |
 //! | E0521, E0522 | a result that does not exist; memory that does not fit it |
 //! | E0523 | an entry that cannot be run in batches |
+//! | E0524, E0525 | a call was cancelled; its deadline has passed |
+//! | E0526 | old variables for an entry that writes some |
 //! | E0560, E0561 | the end of the input; an element for a closed queue |
 //! | E0562, E0571 | a wait without end; stopped while waiting |
 //! | E0563, E0567, E0568 | a reader: no files, records of another type, a position that is not there |
@@ -33,6 +35,7 @@
 //! | E0911, E0912, E0913, E0914 | no such entry, no such option, a value is missing, is wrong |
 
 use std::fmt;
+pub use tfc_abi::ErrorCode;
 
 pub type Result<T> = std::result::Result<T, Error>;
 
@@ -67,7 +70,7 @@ pub struct Error {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Inner {
-    code: &'static str,
+    code: ErrorCode,
     kind: Kind,
     message: String,
     notes: Vec<String>,
@@ -75,25 +78,25 @@ struct Inner {
 }
 
 impl Error {
-    fn new(kind: Kind, code: &'static str, message: String) -> Error {
+    fn new(kind: Kind, code: ErrorCode, message: String) -> Error {
         Error { inner: Box::new(Inner { code, kind, message, notes: vec![], help: None }) }
     }
 
-    pub fn data(code: &'static str, message: impl Into<String>) -> Error {
-        Error::new(Kind::Data, code, message.into())
+    pub fn data(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
+        Error::new(Kind::Data, code.into(), message.into())
     }
 
-    pub fn usage(code: &'static str, message: impl Into<String>) -> Error {
-        Error::new(Kind::Usage, code, message.into())
+    pub fn usage(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
+        Error::new(Kind::Usage, code.into(), message.into())
     }
 
-    pub fn io(code: &'static str, message: impl Into<String>) -> Error {
-        Error::new(Kind::Io, code, message.into())
+    pub fn io(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
+        Error::new(Kind::Io, code.into(), message.into())
     }
 
     /// A state no input should reach.
     pub fn bug(message: impl Into<String>) -> Error {
-        Error::new(Kind::Bug, "E0899", message.into())
+        Error::new(Kind::Bug, ErrorCode::BUG, message.into())
             .note("this is a bug in tfc, not in your graph or your data")
     }
 
@@ -111,10 +114,10 @@ impl Error {
 
     /// The input has ended: a run is over rather than wrong.
     pub fn is_end_of_input(&self) -> bool {
-        self.inner.code == "E0560"
+        self.inner.code == ErrorCode::END_OF_INPUT
     }
 
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> ErrorCode {
         self.inner.code
     }
 
@@ -158,7 +161,7 @@ impl Error {
         // As the compiler writes its findings, which have places.
         format!(
             "{{\"severity\":\"{severity}\",\"code\":{},\"message\":{},\"labels\":[],\"notes\":[{}],\"help\":[{}],\"exit_code\":{}}}",
-            quote(self.code()),
+            quote(self.code().as_str()),
             quote(self.message()),
             notes.join(","),
             help.unwrap_or_default(),

@@ -13,16 +13,17 @@
 //! - Every contraction, copy and call stays inside its buffers (`geometry`).
 
 use crate::bind::Binding;
-use crate::error::{Error, Result};
+use crate::call::CallOptions;
+use crate::error::{Error, ErrorCode, Result};
 use crate::gemm::{self, MatMulArgs};
 use crate::mem::{Bytes, human_bytes};
-use crate::model::{EntryState, Model};
+use crate::model::{EntryState, FixedFeed, Model};
 use crate::queue::{Place, Queue, Turn};
 use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
 use crate::{calls, checkpoint, conv, geometry, show};
-use std::io::Write;
+use std::sync::Arc;
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
 
@@ -34,6 +35,12 @@ pub struct Context {
     ready: bool,
     pub(crate) values: Vec<i64>,
     arena: Bytes,
+    /// Bytes of the arena in use, and for how many calls that was far less than
+    /// it has.
+    needed: usize,
+    spare: Spare,
+    /// [`crate::state::State::moves`] when the variables' pointers were taken.
+    moves: u64,
     pub(crate) stacks: Vec<Stack>,
     slots: Vec<usize>,
     pub(crate) lens: Vec<usize>,
@@ -59,6 +66,9 @@ impl Context {
         state: &EntryState,
         feeds: &[FeedView<'_>],
     ) -> Result<()> {
+        if self.ready && state.fixed.as_ref().is_some_and(|fixed| fits(fixed, feeds)) {
+            return Ok(());
+        }
         self.binding.bind(&model.plan, entry, &state.used_dims, feeds)?;
         if self.ready && self.dims == self.binding.dims {
             return Ok(());
@@ -97,12 +107,16 @@ impl Context {
         self.ptrs.resize(entry.buffers.len(), std::ptr::null_mut());
         for (b, ptr) in entry.buffers.iter().zip(&mut self.ptrs) {
             *ptr = match b.home {
-                Home::Param(_) | Home::Result(_) => std::ptr::null_mut(),
-                Home::Var(v) => model.state.ptr(v as usize),
+                // Where they are is known when the call has them.
+                Home::Param(_) | Home::Result(_) | Home::Var(_) => std::ptr::null_mut(),
                 Home::Const(c) => model.consts.ptr(model.plan.consts[c as usize].offset).cast_mut(),
                 Home::Slot(s) => self.arena.as_ptr().wrapping_add(self.slots[s as usize]),
             };
         }
+        for (ptr, _) in self.ptrs.iter_mut().zip(&self.lens).filter(|(_, len)| **len == 0) {
+            *ptr = nothing();
+        }
+        self.moves = u64::MAX;
         self.ready = true;
         Ok(())
     }
@@ -119,6 +133,7 @@ impl Context {
                 .and_then(|size| total.checked_add(size))
                 .ok_or_else(|| Error::data("E0516", "these sizes need too much memory"))?;
         }
+        self.needed = total;
         self.arena.reserve(total).map_err(|e| {
             e.note(format!(
                 "entry `{}` needs {} of working memory at these sizes",
@@ -126,6 +141,37 @@ impl Context {
                 human_bytes(total as u64)
             ))
         })
+    }
+
+    /// Frees the arena when the calls of late have needed little of it.
+    pub(crate) fn shrink(&mut self) {
+        if self.arena.len() < KEPT || self.needed > self.arena.len() / 4 {
+            self.spare = Spare::default();
+            return;
+        }
+        self.spare.calls += 1;
+        if self.spare.calls == PATIENCE {
+            self.spare = Spare::default();
+            self.arena = Bytes::empty();
+            self.ready = false;
+        }
+    }
+
+    /// Bytes of working memory kept between calls.
+    pub fn kept(&self) -> usize {
+        self.arena.len()
+    }
+
+    /// Points buffers that are variables at the variables, which are held, or at
+    /// images of those of `reads`.
+    fn point_at_vars(&mut self, model: &Model, state: &EntryState, images: &[Arc<Bytes>]) {
+        for (buf, var) in &state.vars {
+            let image = state.reads.binary_search(var).ok().and_then(|i| images.get(i));
+            let ptr = image.map_or_else(|| model.state.ptr(*var as usize), |i| i.as_ptr());
+            let empty = self.lens[*buf as usize] == 0;
+            self.ptrs[*buf as usize] = if empty { nothing() } else { ptr };
+        }
+        self.moves = if images.is_empty() { model.state.moves() } else { u64::MAX };
     }
 
     /// Bytes from the start of slot `s` to its end.
@@ -150,6 +196,7 @@ impl Context {
     pub(crate) fn place(
         &mut self,
         entry: &Entry,
+        state: &EntryState,
         feeds: &[FeedView<'_>],
         results: &mut [ResultView<'_>],
     ) -> Result<()> {
@@ -166,52 +213,67 @@ impl Context {
                 ),
             ));
         }
-        self.copies.resize_with(feeds.len(), Bytes::empty);
-        for (i, b) in entry.buffers.iter().enumerate() {
-            match b.home {
-                Home::Param(p) => {
-                    let data = feeds[p as usize].data;
-                    self.ptrs[i] = if data.as_ptr().align_offset(b.dtype.size()) == 0 {
-                        data.as_ptr().cast_mut()
-                    } else {
-                        let copy = &mut self.copies[p as usize];
-                        copy.reserve(data.len())?;
-                        copy[..data.len()].copy_from_slice(data);
-                        copy.as_ptr()
-                    };
-                }
-                Home::Result(r) => {
-                    let data = &mut results[r as usize].data;
-                    let need = self.lens[i] * b.dtype.size();
-                    let port = &entry.results[r as usize];
-                    if data.len() < need {
-                        return Err(Error::data(
-                            "E0522",
-                            format!(
-                                "result `{}` is {} here: {need} bytes, but memory for {} was given",
-                                port.name,
-                                type_text(port.dtype, &self.shape(port)),
-                                data.len()
-                            ),
-                        ));
-                    }
-                    if need > 0 && data.as_ptr().align_offset(b.dtype.size()) != 0 {
-                        return Err(Error::data(
-                            "E0522",
-                            format!("the memory for result `{}` is not aligned", port.name),
-                        ));
-                    }
-                    self.ptrs[i] = data.as_mut_ptr();
-                }
-                _ => {}
+        for &(i, p) in &state.params {
+            let (i, data) = (i as usize, feeds[p as usize].data);
+            self.ptrs[i] = if self.lens[i] == 0 {
+                nothing()
+            } else if data.as_ptr().align_offset(entry.buffers[i].dtype.size()) == 0 {
+                data.as_ptr().cast_mut()
+            } else {
+                self.copies.resize_with(feeds.len(), Bytes::empty);
+                let copy = &mut self.copies[p as usize];
+                copy.reserve(data.len())?;
+                copy[..data.len()].copy_from_slice(data);
+                copy.as_ptr()
+            };
+        }
+        for &(i, r) in &state.results {
+            let i = i as usize;
+            let size = entry.buffers[i].dtype.size();
+            let data = &mut results[r as usize].data;
+            let need = self.lens[i] * size;
+            if data.len() < need || need > 0 && data.as_ptr().align_offset(size) != 0 {
+                return Err(self.wrong_memory(&entry.results[r as usize], need, data.len()));
             }
-            if self.lens[i] == 0 {
-                self.ptrs[i] = NOTHING.0.as_ptr().cast_mut();
-            }
+            self.ptrs[i] = if need == 0 { nothing() } else { data.as_mut_ptr() };
         }
         Ok(())
     }
+
+    #[cold]
+    fn wrong_memory(&self, port: &Port, need: usize, given: usize) -> Error {
+        let what = if given < need {
+            format!(
+                "result `{}` is {} here: {need} bytes, but memory for {given} was given",
+                port.name,
+                type_text(port.dtype, &self.shape(port)),
+            )
+        } else {
+            format!("the memory for result `{}` is not aligned", port.name)
+        };
+        Error::data(ErrorCode::WRONG_RESULT_MEMORY, what)
+    }
 }
+
+/// Whether feeds are what an entry without run-time dims needs.
+fn fits(fixed: &[FixedFeed], feeds: &[FeedView<'_>]) -> bool {
+    fixed.len() == feeds.len()
+        && fixed.iter().zip(feeds).all(|(want, feed)| {
+            want.dtype == feed.dtype && want.shape == feed.shape && want.bytes == feed.data.len()
+        })
+}
+
+/// Calls in a row that needed little of the arena.
+#[derive(Default)]
+struct Spare {
+    calls: u32,
+}
+
+/// An arena of less is never freed.
+const KEPT: usize = 1 << 20;
+
+/// After so many calls that needed less than a quarter, the arena is freed.
+const PATIENCE: u32 = 32;
 
 /// Where empty buffers point: kernels may load element 0 of one and drop the
 /// value, but never store to it.
@@ -219,6 +281,10 @@ impl Context {
 struct Nothing([u8; 64]);
 
 static NOTHING: Nothing = Nothing([0; 64]);
+
+fn nothing() -> *mut u8 {
+    NOTHING.0.as_ptr().cast_mut()
+}
 
 fn inconsistent(entry: &Entry, what: &str) -> Error {
     Error::bug(format!("the plan of entry `{}` is inconsistent: {what}", entry.name))
@@ -252,8 +318,16 @@ pub(crate) struct Run<'a> {
     entry: &'a Entry,
     ctx: &'a mut Context,
     state: &'a EntryState,
+    options: &'a CallOptions,
     /// The entry's variables; given back while the call waits for a queue.
     held: Option<Held<'a>>,
+    /// What it reads instead, if it may.
+    _images: Vec<Arc<Bytes>>,
+    /// Look whether to stop: between steps, before iterations.
+    stops: (bool, bool),
+    /// The variables it writes as they were when it took them, in case they have
+    /// to be put back.
+    undo: Vec<Bytes>,
 }
 
 impl<'a> Run<'a> {
@@ -262,13 +336,88 @@ impl<'a> Run<'a> {
         entry: &'a Entry,
         ctx: &'a mut Context,
         state: &'a EntryState,
-    ) -> Run<'a> {
-        let held = Some(model.state.hold(&state.reads, &state.writes));
-        Run { model, entry, ctx, state, held }
+        options: &'a CallOptions,
+    ) -> Result<Run<'a>> {
+        let may_stop = options.may_stop();
+        if may_stop {
+            options.check()?;
+        }
+        let stops = (may_stop && state.writes.is_empty(), may_stop);
+        let mut run = Run {
+            model,
+            entry,
+            ctx,
+            state,
+            options,
+            held: None,
+            _images: vec![],
+            stops,
+            undo: vec![],
+        };
+        if options.stale_ok && !state.vars.is_empty() {
+            run.use_images()?;
+        } else {
+            run.hold()?;
+        }
+        Ok(run)
     }
 
-    pub(crate) fn steps(&mut self, steps: &[Step]) -> Result<()> {
+    /// Takes the variables.
+    fn hold(&mut self) -> Result<()> {
+        let (state, vars) = (self.state, &self.model.state);
+        if state.vars.is_empty() {
+            return Ok(());
+        }
+        self.held = Some(vars.hold(&state.reads, &state.writes, self.options)?);
+        if self.ctx.moves != vars.moves() {
+            self.ctx.point_at_vars(self.model, state, &[]);
+        }
+        if !state.writes.is_empty() && (state.restores || self.stops.1 && state.loops) {
+            for v in &state.writes {
+                let (ptr, len) = (vars.ptr(*v as usize), vars.byte_len(*v as usize));
+                // SAFETY: the variable is held, and has this many bytes.
+                let bytes = unsafe { std::slice::from_raw_parts(ptr, len) };
+                self.undo.push(Bytes::from_slice(bytes)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the variables back to where they were when they were taken.
+    fn revert(&mut self) {
+        if self.held.is_none() {
+            return;
+        }
+        let vars = &self.model.state;
+        for (v, old) in self.state.writes.iter().zip(self.undo.drain(..)) {
+            // SAFETY: the variable is held exclusively and has as many bytes.
+            unsafe { vars.ptr(*v as usize).copy_from_nonoverlapping(old.as_ptr(), old.len()) };
+        }
+    }
+
+    #[cold]
+    fn use_images(&mut self) -> Result<()> {
+        let state = self.state;
+        if !state.writes.is_empty() {
+            let message = format!("`{}` writes variables: it cannot run on old ones", self.entry.name);
+            return Err(Error::usage(ErrorCode::STALE_WRITER, message)
+                .help("call it without `stale_ok`; only entries that write nothing may run so"));
+        }
+        self._images = self.model.state.images(&state.reads, self.options)?;
+        self.ctx.point_at_vars(self.model, state, &self._images);
+        Ok(())
+    }
+
+    /// Runs all steps.
+    pub(crate) fn all(mut self) -> Result<()> {
+        self.steps(&self.entry.steps)
+    }
+
+    fn steps(&mut self, steps: &[Step]) -> Result<()> {
         for step in steps {
+            if self.stops.0 {
+                self.options.check()?;
+            }
             self.step(step)?;
         }
         Ok(())
@@ -377,7 +526,8 @@ impl<'a> Run<'a> {
             }
             Step::Restore { path, key, buf } => {
                 let (dtype, shape) = (self.entry.buffers[*buf as usize].dtype, self.shape(*buf));
-                let value = checkpoint::read_tensor(self.model, path, key, dtype, &shape)?;
+                let value = checkpoint::read_tensor(self.model, path, key, dtype, &shape)
+                    .inspect_err(|_| self.revert())?;
                 let bytes = value.bytes();
                 // SAFETY: `ptrs` has the buffer's elements, and the value has
                 // its type; nothing else uses the buffer while a step runs.
@@ -389,8 +539,7 @@ impl<'a> Run<'a> {
                 let shape = self.shape(*buf);
                 let colon = if label.is_empty() { "" } else { ": " };
                 let text = show::tensor(b.dtype, &shape, self.bytes(*buf));
-                // With standard error closed or full there is nobody to tell.
-                let _ = writeln!(std::io::stderr(), "{label}{colon}{text}");
+                self.model.print(&format!("{label}{colon}{text}"));
                 Ok(())
             }
             Step::Assert { cond, message, place } => {
@@ -414,6 +563,9 @@ impl<'a> Run<'a> {
                 self.steps(steps)
             }
             Step::While { head, cond, body } => loop {
+                if self.stops.1 {
+                    self.options.check().inspect_err(|_| self.revert())?;
+                }
                 self.steps(head)?;
                 if !self.truth(*cond)? {
                     return Ok(());
@@ -433,23 +585,27 @@ impl<'a> Run<'a> {
         };
         match s.action {
             QueueAction::Enqueue | QueueAction::EnqueueMany => {
-                let runner = self.entry.runner;
+                let (runner, options) = (self.entry.runner, self.options);
                 for row in 0..count {
                     while self.put_row(queue, &s.bufs, row, count).map_err(at)? == Turn::Wait {
-                        self.wait(|| queue.wait_to_put(runner)).map_err(at)?;
+                        self.wait(|| queue.wait_to_put(runner, options)).map_err(at)?;
                     }
                 }
                 Ok(())
             }
             QueueAction::Dequeue | QueueAction::DequeueMany => {
-                let places: Vec<Place> =
-                    s.bufs.iter().map(|b| (self.ptr(*b), self.bytes(*b).len())).collect();
-                // SAFETY: `geometry` checked that the buffers hold `count`
-                // elements, and the variables among them are held.
-                while unsafe { queue.try_take(count, &places) }.map_err(at)? == Turn::Wait {
-                    self.wait(|| queue.wait_to_take(count)).map_err(at)?;
+                let options = self.options;
+                loop {
+                    // Anew each time: variables may have moved during a wait.
+                    let places: Vec<Place> =
+                        s.bufs.iter().map(|b| (self.ptr(*b), self.bytes(*b).len())).collect();
+                    // SAFETY: `geometry` checked that the buffers hold `count`
+                    // elements, and the variables among them are held.
+                    if unsafe { queue.try_take(count, &places) }.map_err(at)? == Turn::Done {
+                        return Ok(());
+                    }
+                    self.wait(|| queue.wait_to_take(count, options)).map_err(at)?;
                 }
-                Ok(())
             }
             QueueAction::Close => {
                 queue.close();
@@ -478,10 +634,11 @@ impl<'a> Run<'a> {
     /// Waits with the variables given back: others may need them for what is
     /// waited for.
     fn wait(&mut self, wait: impl FnOnce() -> Result<()>) -> Result<()> {
-        self.held = None;
-        let result = wait();
-        self.held = Some(self.model.state.hold(&self.state.reads, &self.state.writes));
-        result
+        // What was written so far is there for all to see: it stays.
+        self.undo.clear();
+        let held = self.held.take().is_some();
+        wait()?;
+        if held { self.hold() } else { Ok(()) }
     }
 
     fn shape(&self, buf: u32) -> Vec<usize> {

@@ -375,7 +375,7 @@ mod tests {
         std::fs::write(&victim, "precious").unwrap();
         symlink("victim", &link).unwrap();
         let e = put(&link, "new").unwrap_err();
-        assert_eq!((e.code(), e.kind()), ("E0803", Kind::Io));
+        assert_eq!((e.code().as_str(), e.kind()), ("E0803", Kind::Io));
         assert!(e.help_text().unwrap().contains(&victim.display().to_string()), "{e}");
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         // One that leads nowhere, and one to a device, are links all the same.

@@ -23,6 +23,7 @@
 //! - It knows nothing of graphs: only `tfc-abi`.
 
 pub mod bind;
+mod call;
 pub mod calls;
 pub mod capi;
 pub mod checkpoint;
@@ -45,7 +46,8 @@ mod stack;
 pub mod state;
 pub mod tensor;
 
-pub use error::{Error, Kind, Result};
+pub use call::{CallOptions, CancelToken};
+pub use error::{Error, ErrorCode, Kind, Result};
 pub use model::{Model, Options};
 pub use pool::Pool;
 pub use tensor::{FeedView, ResultView, TensorBuf};

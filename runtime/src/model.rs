@@ -1,16 +1,18 @@
 //! A loaded program: its plan, its kernels, its variables.
 
 use crate::bind::{bare_dim, used_dims};
+use crate::call::{CallOptions, PLAIN};
 use crate::error::{Error, Result, closest, list};
 use crate::exec::{Context, Run};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use crate::queue::Queues;
 use crate::state::State;
-use crate::tensor::{FeedView, ResultView, TensorBuf};
+use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
-use tfc_abi::plan::{Entry, Home, Plan};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tfc_abi::plan::{Entry, Home, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
 
 /// A program ready to be called, from any number of threads.
@@ -27,9 +29,14 @@ pub struct Model {
     entries: Vec<EntryState>,
     /// Where relative paths of `save` and `restore` begin.
     directory: Mutex<PathBuf>,
+    /// Where `print` goes; standard error if nowhere.
+    print: Option<Print>,
     /// What the kernels live in (JIT memory); dropped last.
     _keep: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
+
+/// Gets what a graph prints, a line at a time without its end.
+pub type Print = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Constant data: the program's own, or a copy where that is not aligned.
 pub(crate) struct Consts {
@@ -56,8 +63,26 @@ pub(crate) struct EntryState {
     /// Variables read and not written, for locking.
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
+    /// Buffers in the caller's memory: (buffer, number of the param or result).
+    pub(crate) params: Vec<(u32, u32)>,
+    pub(crate) results: Vec<(u32, u32)>,
+    /// Buffers that are variables.
+    pub(crate) vars: Vec<(u32, u32)>,
+    /// The feeds, where no size depends on a dim: nothing is left to bind.
+    pub(crate) fixed: Option<Vec<FixedFeed>>,
+    /// It may be stopped in the middle.
+    pub(crate) loops: bool,
+    /// It reads variables from files.
+    pub(crate) restores: bool,
     /// Contexts nobody uses at the moment.
-    idle: Mutex<Vec<Context>>,
+    idle: Mutex<Vec<Box<Context>>>,
+}
+
+/// What a feed must be.
+pub(crate) struct FixedFeed {
+    pub(crate) dtype: DType,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) bytes: usize,
 }
 
 /// How to load a program.
@@ -65,6 +90,8 @@ pub(crate) struct EntryState {
 pub struct Options {
     /// `None`: the pool of the process.
     pub pool: Option<Arc<Pool>>,
+    /// Gets what the graph prints; standard error if none.
+    pub print: Option<Print>,
     /// Leave variables zero; [`Model::init`] fills them.
     pub skip_init: bool,
     /// Kept alive as long as the model.
@@ -123,6 +150,7 @@ impl Model {
             pool: options.pool.unwrap_or_else(Pool::global),
             entries,
             directory: Mutex::default(),
+            print: options.print,
             _keep: options.keep,
         };
         if !options.skip_init {
@@ -149,6 +177,15 @@ impl Model {
 
     pub(crate) fn directory(&self) -> PathBuf {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Hands on a line that the graph prints.
+    pub(crate) fn print(&self, line: &str) {
+        match &self.print {
+            Some(print) => print(line),
+            // With standard error closed or full there is nobody to tell.
+            None => drop(writeln!(std::io::stderr(), "{line}")),
+        }
     }
 
     pub fn plan(&self) -> &Plan {
@@ -197,6 +234,16 @@ impl Model {
 
     /// Calls an entry: `feeds` in the order of its params, results owned.
     pub fn call(&self, entry: usize, feeds: &[FeedView<'_>]) -> Result<Vec<TensorBuf>> {
+        self.call_with(entry, feeds, PLAIN)
+    }
+
+    /// As [`Model::call`], with a deadline and the like.
+    pub fn call_with(
+        &self,
+        entry: usize,
+        feeds: &[FeedView<'_>],
+        options: &CallOptions,
+    ) -> Result<Vec<TensorBuf>> {
         let (e, state) = self.entry_at(entry)?;
         let mut ctx = state.take();
         let out = (|| {
@@ -204,7 +251,7 @@ impl Model {
             let mut results = ctx.result_types(e).collect::<Result<Vec<TensorBuf>>>()?;
             let mut views: Vec<ResultView<'_>> =
                 results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
-            self.run_in(&mut ctx, e, state, feeds, &mut views)?;
+            self.run_in(&mut ctx, e, state, feeds, &mut views, options)?;
             Ok(results)
         })();
         state.give_back(ctx);
@@ -221,11 +268,22 @@ impl Model {
         feeds: &[FeedView<'_>],
         results: &mut [ResultView<'_>],
     ) -> Result<()> {
+        self.run_with(entry, feeds, results, PLAIN)
+    }
+
+    /// As [`Model::run`], with a deadline and the like.
+    pub fn run_with(
+        &self,
+        entry: usize,
+        feeds: &[FeedView<'_>],
+        results: &mut [ResultView<'_>],
+        options: &CallOptions,
+    ) -> Result<()> {
         let (e, state) = self.entry_at(entry)?;
         let mut ctx = state.take();
         let out = ctx
             .prepare(self, entry, e, state, feeds)
-            .and_then(|()| self.run_in(&mut ctx, e, state, feeds, results));
+            .and_then(|()| self.run_in(&mut ctx, e, state, feeds, results, options));
         state.give_back(ctx);
         out
     }
@@ -248,9 +306,18 @@ impl Model {
         state: &EntryState,
         feeds: &[FeedView<'_>],
         results: &mut [ResultView<'_>],
+        options: &CallOptions,
     ) -> Result<()> {
-        ctx.place(entry, feeds, results)?;
-        Run::new(self, entry, ctx, state).steps(&entry.steps)
+        ctx.place(entry, state, feeds, results)?;
+        Run::new(self, entry, ctx, state, options)?.all()
+    }
+
+    /// Frees memory that calls have left for later ones.
+    ///
+    /// Without it, working memory that is far too large for the calls of late is
+    /// freed by itself: after 32 calls in a row that needed less than a quarter.
+    pub fn trim(&self) {
+        self.entries.iter().for_each(|e| e.lock().clear());
     }
 
     /// Variables an entry reads and does not write.
@@ -275,22 +342,17 @@ impl Model {
         self.state.write(&self.plan.vars, var, value)
     }
 
-    /// As [`Model::write_var`], by something that fills the variable's own memory.
-    pub fn fill_var(
-        &self,
-        var: usize,
-        dtype: DType,
-        shape: &[usize],
-        fill: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<()> {
-        self.check_var(var)?;
-        self.state.fill(&self.plan.vars, var, dtype, shape, fill)
+    /// Overwrites several variables at once: every call sees all of them old or
+    /// all of them new. Nothing changes unless all values fit.
+    pub fn write_vars(&self, values: Vec<(usize, TensorBuf)>) -> Result<()> {
+        values.iter().try_for_each(|(var, _)| self.check_var(*var))?;
+        self.state.replace(&self.plan.vars, values)
     }
 
     /// Lends all variables, with their names: as they are between two calls.
     pub fn with_vars<T>(&self, use_them: impl FnOnce(&[(&str, FeedView<'_>)]) -> T) -> T {
         let all: Vec<u32> = (0..self.plan.vars.len() as u32).collect();
-        let _held = self.state.hold(&all, &[]);
+        let _held = self.state.hold_plain(&all, &[]);
         let names = self.plan.vars.iter().map(|v| v.name.as_str());
         // The views are gone before the variables are given back.
         let views: Vec<_> = names.zip(self.state.views(&self.plan.vars, &_held)).collect();
@@ -331,16 +393,64 @@ impl EntryState {
             .collect();
         reads.sort_unstable();
         reads.dedup();
-        EntryState { used_dims: used_dims(entry), reads, writes, idle: Mutex::new(Vec::new()) }
+        let (mut params, mut results, mut vars) = (vec![], vec![], vec![]);
+        for (i, b) in (0u32..).zip(&entry.buffers) {
+            match b.home {
+                Home::Param(p) => params.push((i, p)),
+                Home::Result(r) => results.push((i, r)),
+                Home::Var(v) => vars.push((i, v)),
+                Home::Const(_) | Home::Slot(_) => {}
+            }
+        }
+        let used_dims = used_dims(entry);
+        let fixed_feed = |p: &Port| {
+            let sizes = p.shape.iter().map(|e| entry.exprs[*e as usize].as_const());
+            let shape: Option<Vec<usize>> = sizes.map(|s| usize::try_from(s?).ok()).collect();
+            let shape = shape?;
+            Some(FixedFeed { dtype: p.dtype, bytes: byte_len(p.dtype, &shape)?, shape })
+        };
+        let fixed = entry.params.iter().map(fixed_feed).collect::<Option<Vec<_>>>();
+        EntryState {
+            fixed: fixed.filter(|_| used_dims.is_empty()),
+            used_dims,
+            reads,
+            writes,
+            params,
+            results,
+            vars,
+            loops: any_step(&entry.steps, |s| matches!(s, Step::While { .. })),
+            restores: any_step(&entry.steps, |s| matches!(s, Step::Restore { .. })),
+            idle: Mutex::new(Vec::new()),
+        }
     }
 
-    fn take(&self) -> Context {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+    fn lock(&self) -> MutexGuard<'_, Vec<Box<Context>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn give_back(&self, ctx: Context) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(ctx);
+    fn take(&self) -> Box<Context> {
+        let idle = self.lock().pop();
+        idle.unwrap_or_default()
     }
+
+    fn give_back(&self, mut ctx: Box<Context>) {
+        ctx.shrink();
+        self.lock().push(ctx);
+    }
+}
+
+/// Whether some step is such, in whichever branch.
+fn any_step(steps: &[Step], what: fn(&Step) -> bool) -> bool {
+    steps.iter().any(|s| {
+        what(s)
+            || match s {
+                Step::If { then, otherwise, .. } => {
+                    any_step(then, what) || any_step(otherwise, what)
+                }
+                Step::While { head, body, .. } => any_step(head, what) || any_step(body, what),
+                _ => false,
+            }
+    })
 }
 
 /// The plan of a program, decoded and checked.

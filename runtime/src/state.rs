@@ -6,37 +6,81 @@
 //! side, a `train` call waits for them and runs alone on what it writes, and
 //! every call sees variables as some whole number of calls left them.
 //!
+//! Calls that cannot run at once wait in line. Nobody overtakes a call that
+//! waits for the same variables, unless both only read them: readers and writers
+//! take turns, and a call waits for no more calls than were there before it.
+//!
+//! A call may also ask for *images*: copies of variables as they were between
+//! two calls. It then holds nothing while it runs, and waits for nobody but the
+//! copying. A call that writes a variable leaves an image of the old value while
+//! somebody has asked for one lately.
+//!
 //! Invariants
 //! - All of a call's variables are taken at once or none: no call waits while
 //!   it holds some, so calls cannot deadlock.
-//! - A waiting writer holds off new calls that only read, so it gets its turn.
-//! - `version` of a variable grows with every call that may have written it.
+//! - Lists of variables are sorted, and no variable is in both.
+//! - `version` of a variable grows with every call that may have written it; an
+//!   image is of the version it says.
 
+use crate::call::{Bell, CallOptions, PLAIN};
 use crate::error::{Error, Result};
 use crate::mem::Bytes;
 use crate::tensor::{FeedView, TensorBuf, byte_len, type_text};
+use std::collections::VecDeque;
+use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::DType;
 use tfc_abi::plan::VarInfo;
 
+/// How many writes of a variable leave an image after somebody asked for one.
+const WANTED: u32 = 64;
+
 pub struct State {
     vars: Vec<Var>,
-    locks: Mutex<Vec<Lock>>,
-    freed: Condvar,
+    gate: Arc<Gate>,
+    /// Grows when variables get other memory.
+    moves: AtomicU64,
 }
 
 struct Var {
-    memory: Bytes,
+    /// Looked at by those who hold the variable, replaced by whoever holds it
+    /// exclusively.
+    memory: UnsafeCell<Bytes>,
+    bytes: usize,
     shape: Vec<usize>,
-    version: AtomicU64,
 }
 
-#[derive(Clone, Copy, Default)]
+// SAFETY: see `memory`; the lock table keeps holders apart.
+unsafe impl Sync for Var {}
+
+/// What calls wait at.
+struct Gate {
+    table: Mutex<Table>,
+    freed: Condvar,
+}
+
+struct Table {
+    locks: Vec<Lock>,
+    /// In the order they came.
+    line: VecDeque<Waiting>,
+    next: u64,
+}
+
+#[derive(Default)]
 struct Lock {
     readers: u32,
     writer: bool,
-    waiting_writers: u32,
+    version: u64,
+    image: Option<(u64, Arc<Bytes>)>,
+    /// Writes that still leave an image.
+    wanted: u32,
+}
+
+struct Waiting {
+    number: u64,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
 }
 
 /// The variables of one call; releases them when dropped.
@@ -44,6 +88,78 @@ pub struct Held<'a> {
     state: &'a State,
     reads: &'a [u32],
     writes: &'a [u32],
+}
+
+impl Gate {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bell for Gate {
+    fn ring(&self) {
+        drop(self.lock());
+        self.freed.notify_all();
+    }
+}
+
+/// Whether two sorted lists share a member.
+fn meet(a: &[u32], b: &[u32]) -> bool {
+    let (mut i, mut j) = (0, 0);
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        match x.cmp(y) {
+            std::cmp::Ordering::Less => i += 1,
+            std::cmp::Ordering::Greater => j += 1,
+            std::cmp::Ordering::Equal => return true,
+        }
+    }
+    false
+}
+
+impl Table {
+    /// Whether call number `me` may have these now: they are free, and nobody who
+    /// came earlier waits for them.
+    fn grants(&self, me: u64, reads: &[u32], writes: &[u32]) -> bool {
+        reads.iter().all(|v| !self.locks[*v as usize].writer)
+            && writes.iter().all(|v| {
+                let l = &self.locks[*v as usize];
+                !l.writer && l.readers == 0
+            })
+            && self.line.iter().take_while(|w| w.number < me).all(|w| {
+                !meet(&w.writes, reads) && !meet(&w.writes, writes) && !meet(&w.reads, writes)
+            })
+    }
+
+    /// Marks them as taken. Says whether some need an image first.
+    fn take(&mut self, reads: &[u32], writes: &[u32]) -> bool {
+        for v in reads {
+            self.locks[*v as usize].readers += 1;
+        }
+        let mut images = false;
+        for v in writes {
+            let l = &mut self.locks[*v as usize];
+            l.writer = true;
+            if l.wanted > 0 {
+                l.wanted -= 1;
+                if l.wanted == 0 {
+                    l.image = None;
+                }
+                images |= l.wanted > 0 && !l.pictured();
+            }
+        }
+        images
+    }
+
+    fn leave_line(&mut self, number: u64) {
+        self.line.retain(|w| w.number != number);
+    }
+}
+
+impl Lock {
+    /// There is an image of the last complete version.
+    fn pictured(&self) -> bool {
+        self.image.as_ref().is_some_and(|(version, _)| *version == self.version)
+    }
 }
 
 impl State {
@@ -59,47 +175,138 @@ impl State {
                 let memory = Bytes::zeroed(len).map_err(|e| {
                     e.note(format!("variable `{}` is {}", v.name, type_text(v.dtype, &shape)))
                 })?;
-                Ok(Var { memory, shape, version: AtomicU64::new(0) })
+                Ok(Var { memory: UnsafeCell::new(memory), bytes: len, shape })
             })
             .collect::<Result<Vec<_>>>()?;
-        let locks = Mutex::new(vec![Lock::default(); vars.len()]);
-        Ok(State { vars, locks, freed: Condvar::new() })
+        let locks = vars.iter().map(|_| Lock::default()).collect();
+        let table = Mutex::new(Table { locks, line: VecDeque::new(), next: 0 });
+        let gate = Arc::new(Gate { table, freed: Condvar::new() });
+        Ok(State { vars, gate, moves: AtomicU64::new(0) })
     }
 
-    /// Takes `reads` shared and `writes` exclusively; they must be disjoint and
-    /// in range.
-    pub fn hold<'a>(&'a self, reads: &'a [u32], writes: &'a [u32]) -> Held<'a> {
-        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut queued = false;
+    /// Takes `reads` shared and `writes` exclusively; they must be disjoint,
+    /// sorted and in range. Fails only if the call is stopped meanwhile.
+    pub fn hold<'a>(
+        &'a self,
+        reads: &'a [u32],
+        writes: &'a [u32],
+        options: &CallOptions,
+    ) -> Result<Held<'a>> {
+        match self.acquire(reads, writes, options) {
+            None => Ok(Held { state: self, reads, writes }),
+            Some(e) => Err(e),
+        }
+    }
+
+    /// As [`State::hold`], for as long as it takes.
+    pub fn hold_plain<'a>(&'a self, reads: &'a [u32], writes: &'a [u32]) -> Held<'a> {
+        // Nobody stops a plain call.
+        let _ = self.acquire(reads, writes, PLAIN);
+        Held { state: self, reads, writes }
+    }
+
+    /// Why the variables were not taken; none if they were.
+    fn acquire(&self, reads: &[u32], writes: &[u32], options: &CallOptions) -> Option<Error> {
+        if reads.is_empty() && writes.is_empty() {
+            return None;
+        }
+        let mut table = self.gate.lock();
+        if table.grants(u64::MAX, reads, writes) {
+            if table.take(reads, writes) {
+                self.picture(table, writes);
+            }
+            return None;
+        }
+        drop(table);
+        let _watch = options.watch(&self.gate);
+        let mut table = self.gate.lock();
+        let number = table.next;
+        table.next += 1;
+        table.line.push_back(Waiting { number, reads: reads.to_vec(), writes: writes.to_vec() });
+        while !table.grants(number, reads, writes) {
+            if let Some(e) = options.stopped() {
+                table.leave_line(number);
+                drop(table);
+                // Somebody may have waited for this call alone.
+                self.gate.freed.notify_all();
+                return Some(e);
+            }
+            table = options.wait(&self.gate.freed, table);
+        }
+        table.leave_line(number);
+        if table.take(reads, writes) {
+            self.picture(table, writes);
+        }
+        None
+    }
+
+    /// Leaves images of variables that are about to be written. Without memory
+    /// for them there are none, and who wants them waits.
+    #[cold]
+    fn picture(&self, table: MutexGuard<'_, Table>, writes: &[u32]) {
+        let wanted = |l: &Lock| l.wanted > 0 && !l.pictured();
+        let list: Vec<usize> =
+            writes.iter().map(|v| *v as usize).filter(|v| wanted(&table.locks[*v])).collect();
+        drop(table);
+        let images: Vec<_> = list.iter().map(|v| self.copy_of(*v)).collect();
+        let mut table = self.gate.lock();
+        for (v, image) in list.into_iter().zip(images) {
+            let l = &mut table.locks[v];
+            l.image = image.ok().map(|bytes| (l.version, bytes));
+        }
+        drop(table);
+        self.gate.freed.notify_all();
+    }
+
+    /// The variable is held.
+    fn copy_of(&self, var: usize) -> Result<Arc<Bytes>> {
+        Ok(Arc::new(Bytes::from_slice(self.bytes(var))?))
+    }
+
+    /// Images of these variables, all as they were at one moment between two
+    /// calls. Waits for a writer only if it left no image.
+    pub fn images(&self, vars: &[u32], options: &CallOptions) -> Result<Vec<Arc<Bytes>>> {
+        let _watch = options.watch(&self.gate);
+        let mut table = self.gate.lock();
+        for v in vars {
+            table.locks[*v as usize].wanted = WANTED;
+        }
         loop {
-            let free_to_read = reads.iter().all(|v| {
-                let l = &locks[*v as usize];
-                // A call that writes yields to nobody, or two such calls that
-                // read what the other writes would wait for each other.
-                !l.writer && (l.waiting_writers == 0 || !writes.is_empty())
-            });
-            let free_to_write = writes.iter().all(|v| {
-                let l = &locks[*v as usize];
-                !l.writer && l.readers == 0
-            });
-            if free_to_read && free_to_write {
+            let ready = |l: &Lock| !l.writer || l.pictured();
+            if vars.iter().all(|v| ready(&table.locks[*v as usize])) {
                 break;
             }
-            if !queued {
-                queued = true;
-                writes.iter().for_each(|v| locks[*v as usize].waiting_writers += 1);
+            options.check()?;
+            table = options.wait(&self.gate.freed, table);
+        }
+        let mut out: Vec<Option<Arc<Bytes>>> = vec![];
+        let mut copied: Vec<u32> = vec![];
+        for v in vars {
+            let l = &mut table.locks[*v as usize];
+            let known = l.pictured();
+            out.push(l.image.as_ref().filter(|_| known).map(|(_, bytes)| bytes.clone()));
+            if !known {
+                l.readers += 1;
+                copied.push(*v);
             }
-            locks = self.freed.wait(locks).unwrap_or_else(PoisonError::into_inner);
         }
-        for v in reads {
-            locks[*v as usize].readers += 1;
+        drop(table);
+        let copies = Held { state: self, reads: &copied, writes: &[] };
+        for (v, place) in vars.iter().zip(&mut out).filter(|(_, place)| place.is_none()) {
+            let image = self.copy_of(*v as usize)?;
+            let mut table = self.gate.lock();
+            let l = &mut table.locks[*v as usize];
+            l.image = Some((l.version, image.clone()));
+            *place = Some(image);
         }
-        for v in writes {
-            let l = &mut locks[*v as usize];
-            l.writer = true;
-            l.waiting_writers -= u32::from(queued);
-        }
-        Held { state: self, reads, writes }
+        drop(copies);
+        Ok(out.into_iter().flatten().collect())
+    }
+
+    /// Calls that wait for variables.
+    #[cfg(test)]
+    fn in_line(&self) -> usize {
+        self.gate.lock().line.len()
     }
 
     pub fn shape(&self, var: usize) -> &[usize] {
@@ -107,17 +314,28 @@ impl State {
     }
 
     pub fn byte_len(&self, var: usize) -> usize {
-        self.vars[var].memory.len()
+        self.vars[var].bytes
     }
 
-    /// The variable's memory. Whoever writes through it must hold the variable
-    /// exclusively, whoever reads must hold it at all.
+    /// The variable's memory, for whoever holds the variable; to write through
+    /// it, exclusively. It is another one when [`State::moves`] has grown.
     pub fn ptr(&self, var: usize) -> *mut u8 {
-        self.vars[var].memory.as_ptr()
+        self.bytes(var).as_ptr()
+    }
+
+    /// As [`State::ptr`].
+    fn bytes(&self, var: usize) -> &Bytes {
+        // SAFETY: the caller holds the variable, so nobody replaces its memory.
+        unsafe { &*self.vars[var].memory.get() }
+    }
+
+    /// How often variables got other memory.
+    pub fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
     }
 
     pub fn version(&self, var: usize) -> u64 {
-        self.vars[var].version.load(Ordering::Acquire)
+        self.gate.lock().locks[var].version
     }
 
     /// The variables themselves, while all of them are held.
@@ -127,42 +345,55 @@ impl State {
         held: &'a Held<'_>,
     ) -> impl Iterator<Item = FeedView<'a>> {
         debug_assert_eq!(held.reads.len(), self.vars.len());
-        infos.iter().zip(&self.vars).map(|(info, var)| FeedView {
+        infos.iter().zip(&self.vars).enumerate().map(|(i, (info, var))| FeedView {
             dtype: info.dtype,
             shape: &var.shape,
-            data: &var.memory,
+            data: self.bytes(i),
         })
     }
 
     /// A copy of a variable.
     pub fn read(&self, infos: &[VarInfo], var: usize) -> Result<TensorBuf> {
         let ids = [var as u32];
-        let _held = self.hold(&ids, &[]);
-        TensorBuf::from_bytes(infos[var].dtype, self.shape(var), &self.vars[var].memory)
+        let _held = self.hold_plain(&ids, &[]);
+        TensorBuf::from_bytes(infos[var].dtype, self.shape(var), self.bytes(var))
             .ok_or_else(|| Error::bug("a variable's memory has the wrong size"))
     }
 
     /// Overwrites a variable; the dtype and the shape must be its own.
     pub fn write(&self, infos: &[VarInfo], var: usize, value: FeedView<'_>) -> Result<()> {
-        self.fill(infos, var, value.dtype, value.shape, |bytes| {
-            if bytes.len() != value.data.len() {
-                return Err(Error::bug("a value's memory has the wrong size"));
-            }
-            bytes.copy_from_slice(value.data);
-            Ok(())
-        })
+        self.check(&infos[var], var, value.dtype, value.shape)?;
+        if self.byte_len(var) != value.data.len() {
+            return Err(Error::bug("a value's memory has the wrong size"));
+        }
+        let ids = [var as u32];
+        let _held = self.hold_plain(&[], &ids);
+        // SAFETY: the variable is held exclusively, and its memory is this long.
+        unsafe { self.ptr(var).copy_from_nonoverlapping(value.data.as_ptr(), value.data.len()) };
+        Ok(())
     }
 
-    /// As [`State::write`], by something that fills the variable's own memory.
-    pub fn fill(
-        &self,
-        infos: &[VarInfo],
-        var: usize,
-        dtype: DType,
-        shape: &[usize],
-        fill: impl FnOnce(&mut [u8]) -> Result<()>,
-    ) -> Result<()> {
-        let info = &infos[var];
+    /// Overwrites several variables at once: no call sees some of them old and
+    /// some new. Nothing changes unless all values fit. The values' memory becomes
+    /// the variables'.
+    pub fn replace(&self, infos: &[VarInfo], values: Vec<(usize, TensorBuf)>) -> Result<()> {
+        for (var, value) in &values {
+            self.check(&infos[*var], *var, value.dtype, &value.shape)?;
+        }
+        let mut ids: Vec<u32> = values.iter().map(|(var, _)| *var as u32).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let _held = self.hold_plain(&[], &ids);
+        for (var, value) in values {
+            // SAFETY: the variable is held exclusively: nobody looks at its
+            // memory. The new one has as many bytes, being of the same type.
+            unsafe { *self.vars[var].memory.get() = value.into_bytes() };
+        }
+        self.moves.fetch_add(1, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn check(&self, info: &VarInfo, var: usize, dtype: DType, shape: &[usize]) -> Result<()> {
         if dtype != info.dtype || shape != self.shape(var) {
             return Err(Error::data(
                 "E0604",
@@ -174,25 +405,30 @@ impl State {
                 ),
             ));
         }
-        let ids = [var as u32];
-        let _held = self.hold(&[], &ids);
-        // SAFETY: the variable is held exclusively, and its memory is this long.
-        fill(unsafe { std::slice::from_raw_parts_mut(self.ptr(var), self.byte_len(var)) })
+        Ok(())
     }
 }
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let mut locks = self.state.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.reads.is_empty() && self.writes.is_empty() {
+            return;
+        }
+        let mut table = self.state.gate.lock();
         for v in self.reads {
-            locks[*v as usize].readers -= 1;
+            table.locks[*v as usize].readers -= 1;
         }
+        let mut wanted = !table.line.is_empty();
         for v in self.writes {
-            locks[*v as usize].writer = false;
-            self.state.vars[*v as usize].version.fetch_add(1, Ordering::AcqRel);
+            let l = &mut table.locks[*v as usize];
+            l.writer = false;
+            l.version += 1;
+            wanted |= l.wanted > 0;
         }
-        drop(locks);
-        self.state.freed.notify_all();
+        drop(table);
+        if wanted {
+            self.state.gate.freed.notify_all();
+        }
     }
 }
 
@@ -237,7 +473,7 @@ mod tests {
                         let w = [(t + i) % 3];
                         let r = [(t + i + 1) % 3];
                         let held =
-                            if i % 3 == 0 { state.hold(&r, &w) } else { state.hold(&w, &[]) };
+                            if i % 3 == 0 { state.hold_plain(&r, &w) } else { state.hold_plain(&w, &[]) };
                         let p = state.ptr(w[0] as usize).cast::<i64>();
                         // SAFETY: the variable is held; it has two elements.
                         unsafe {
@@ -256,5 +492,101 @@ mod tests {
         let sum: i64 =
             (0..3).map(|v| state.read(&infos, v).unwrap().as_slice::<i64>().unwrap()[0]).sum();
         assert_eq!(sum, 4 * 167);
+    }
+
+    /// Waits until so many calls are in line.
+    fn until_in_line(state: &State, count: usize) {
+        while state.in_line() < count {
+            std::thread::yield_now();
+        }
+    }
+
+    // embedding 4: writers starved readers.
+    #[test]
+    fn calls_get_their_turn_in_the_order_they_came() {
+        let state = State::new(&infos(1)).unwrap();
+        let (v, none) = ([0u32], []);
+        // A writer, two readers, a writer and a reader come while another writes.
+        let writes = [true, false, false, true, false];
+        let order = Mutex::new(vec![]);
+        let first = state.hold_plain(&none, &v);
+        std::thread::scope(|s| {
+            for (i, write) in writes.into_iter().enumerate() {
+                let (state, order) = (&state, &order);
+                s.spawn(move || {
+                    let (reads, writes) = if write { (&none[..], &v[..]) } else { (&v[..], &none[..]) };
+                    let held = state.hold_plain(reads, writes);
+                    order.lock().unwrap().push(i);
+                    drop(held);
+                });
+                until_in_line(state, i + 1);
+            }
+            drop(first);
+        });
+        let mut order = order.into_inner().unwrap();
+        // The two readers run side by side.
+        order[1..3].sort_unstable();
+        assert_eq!(order, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn who_does_not_compete_does_not_wait() {
+        let state = State::new(&infos(2)).unwrap();
+        let first = state.hold_plain(&[], &[0]);
+        std::thread::scope(|s| {
+            s.spawn(|| drop(state.hold_plain(&[0], &[])));
+            until_in_line(&state, 1);
+            drop(state.hold_plain(&[], &[1]));
+            drop(first);
+        });
+        assert_eq!((state.version(0), state.version(1)), (1, 1));
+    }
+
+    #[test]
+    fn a_cancelled_wait_leaves_the_line() {
+        let state = State::new(&infos(1)).unwrap();
+        let token = crate::call::CancelToken::new();
+        let first = state.hold_plain(&[0], &[]);
+        std::thread::scope(|s| {
+            let options = CallOptions::new().cancel(&token);
+            let state = &state;
+            let waits = s.spawn(move || state.hold(&[], &[0], &options).map(drop));
+            until_in_line(state, 1);
+            // Behind the writer, and free when that gives up.
+            let reads = s.spawn(|| drop(state.hold_plain(&[0], &[])));
+            until_in_line(state, 2);
+            token.cancel();
+            assert_eq!(waits.join().unwrap().unwrap_err().code(), "E0524");
+            reads.join().unwrap();
+        });
+        drop(first);
+        let past = CallOptions::new().deadline(std::time::Instant::now());
+        let _reader = state.hold_plain(&[0], &[]);
+        assert_eq!(state.hold(&[], &[0], &past).map(drop).unwrap_err().code(), "E0525");
+        assert_eq!(state.in_line(), 0);
+    }
+
+    #[test]
+    fn images_are_the_last_complete_version() {
+        let infos = infos(2);
+        let state = State::new(&infos).unwrap();
+        let seven = TensorBuf::from_slice(&[2], &[7i64, 7]).unwrap();
+        assert_eq!(state.images(&[0, 1], PLAIN).unwrap().len(), 2);
+        let held = state.hold_plain(&[], &[0]);
+        // SAFETY: the variable is held exclusively; it has two elements.
+        unsafe { *state.ptr(0).cast::<i64>() = 3 };
+        // Being written: the version before. Not being written: the present one.
+        state.write(&infos, 1, seven.view()).unwrap();
+        let images = state.images(&[0, 1], PLAIN).unwrap();
+        assert_eq!(images[0][..], [0; 16]);
+        assert_eq!(images[1][..], *seven.bytes());
+        drop(held);
+        let images = state.images(&[0], PLAIN).unwrap();
+        assert_eq!(images[0][..8], 3i64.to_ne_bytes());
+        // When nobody asks any more, nothing is copied any more.
+        for _ in 0..=WANTED {
+            drop(state.hold_plain(&[], &[0, 1]));
+        }
+        assert!(state.gate.lock().locks.iter().all(|l| l.image.is_none() && l.wanted == 0));
     }
 }

@@ -69,6 +69,11 @@ impl TensorBuf {
         &self.data
     }
 
+    /// The memory itself.
+    pub fn into_bytes(self) -> Bytes {
+        self.data
+    }
+
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         &mut self.data
     }

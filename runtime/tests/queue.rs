@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
 use tfc_abi::plan::{Part, Plan, QueueInfo, QueueKind};
-use tfc_runtime::Error;
+use tfc_runtime::{CallOptions, Error};
 use tfc_runtime::queue::{Queue, Queues, Turn};
 
 fn queues(kind: QueueKind) -> Queues {
@@ -14,13 +14,13 @@ fn queues(kind: QueueKind) -> Queues {
 }
 
 fn put(q: &Queue, v: i64) -> Result<(), Error> {
-    q.put(&[&v.to_ne_bytes()])
+    q.put(&[&v.to_ne_bytes()], &CallOptions::new())
 }
 
 fn take(q: &Queue, out: &mut [i64]) -> Result<(), Error> {
     let bytes = std::mem::size_of_val(out);
     // SAFETY: the slice has room for its own number of elements.
-    unsafe { q.take(out.len(), &[(out.as_mut_ptr().cast(), bytes)]) }
+    unsafe { q.take(out.len(), &[(out.as_mut_ptr().cast(), bytes)], &CallOptions::new()) }
 }
 
 /// A million items through each kind of queue, from four producers to four

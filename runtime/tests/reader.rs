@@ -5,7 +5,7 @@ use tfc_abi::DType;
 use tfc_abi::plan::{Format, Part, Plan, QueueInfo, QueueKind, ReaderInfo};
 use tfc_runtime::io::crc::masked_crc32c;
 use tfc_runtime::queue::Queues;
-use tfc_runtime::{Error, TensorBuf};
+use tfc_runtime::{CallOptions, Error, ErrorCode, TensorBuf};
 
 fn part(dtype: DType, shape: &[i64]) -> Part {
     Part { dtype, shape: shape.to_vec() }
@@ -39,7 +39,7 @@ impl Make {
         Ok(out)
     }
 
-    fn code(&self) -> &'static str {
+    fn code(&self) -> ErrorCode {
         self.all().unwrap_err().code()
     }
 }
@@ -49,7 +49,7 @@ fn next(queues: &Queues, parts: &[Part]) -> Result<Option<Vec<Vec<u8>>>, Error> 
     let places: Vec<(*mut u8, usize)> =
         record.iter_mut().map(|v| (v.as_mut_ptr(), v.len())).collect();
     // SAFETY: each place has the bytes of one part.
-    match unsafe { queues.list()[0].take(1, &places) } {
+    match unsafe { queues.list()[0].take(1, &places, &CallOptions::new()) } {
         Ok(()) => Ok(Some(record)),
         Err(e) if e.is_end_of_input() => Ok(None),
         Err(e) => Err(e),
@@ -236,7 +236,7 @@ fn tfrecords_and_examples() {
             if cut == first.len() { r.all().map(|a| a.len()) } else { Err(r.all().unwrap_err()) };
         assert_eq!(
             ended.map_err(|e| e.code()),
-            if cut == first.len() { Ok(1) } else { Err("E0566") }
+            if cut == first.len() { Ok(1) } else { Err(ErrorCode::from("E0566")) }
         );
     }
     // Messages of random bytes with good sums.

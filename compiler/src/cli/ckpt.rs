@@ -10,7 +10,7 @@ use tfc_runtime::io::json::quote;
 use tfc_runtime::io::safetensors::Archive;
 use tfc_runtime::io::{Format, cannot_read};
 use tfc_runtime::mem::human_bytes;
-use tfc_runtime::{Error, TensorBuf};
+use tfc_runtime::{Error, ErrorCode, TensorBuf};
 
 /// `json_errors` is how warnings are written; results have an option of their own.
 pub fn run(args: &args::Ckpt, json_errors: bool) -> Result<Done> {
@@ -44,7 +44,7 @@ fn ls(path: &Path, json: bool, json_errors: bool) -> Result<Done> {
     for path in &manifests {
         let m = match Manifest::read(path) {
             Ok(m) => m,
-            Err(e) if e.code() == "E0580" => {
+            Err(e) if e.code() == ErrorCode::TORN_CHECKPOINT => {
                 torn.push(e);
                 continue;
             }
@@ -128,7 +128,7 @@ fn verify(path: &Path, json: bool) -> Result<Done> {
     for path in manifests(path)? {
         let name = path.with_extension("").display().to_string();
         let found = match checkpoint::verify(&path) {
-            Err(e) if e.code() != "E0580" => return Err(e.into()),
+            Err(e) if e.code() != ErrorCode::TORN_CHECKPOINT => return Err(e.into()),
             found => found,
         };
         code |= u8::from(found.is_err());

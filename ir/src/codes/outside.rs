@@ -171,6 +171,24 @@ pub const CODES: &[Code] = &[
         "tfc run m.graph f --feed 'x=[1, 2]' --batch 1",
         "tfc run m.graph f --feed 'x=[1, 2]'",
     ),
+    late(
+        "E0524",
+        "a cancelled call",
+        "The call's cancel token was cancelled while it waited or between two iterations of a loop. \
+         Its variables are as they were before the call, or as it left them when it began to wait for a queue.",
+    ),
+    late(
+        "E0525",
+        "a call past its deadline",
+        "The call was still waiting, or still in a loop, at the time it was given. Its variables are as they \
+         were before the call, or as it left them when it began to wait for a queue.",
+    ),
+    late(
+        "E0526",
+        "old variables for a call that writes some",
+        "A call with `stale_ok` reads the last complete version of the variables while another call writes \
+         them. An entry that writes variables itself must have them as they are: call it without `stale_ok`.",
+    ),
     graph(
         "E0530",
         "a data file of another element type",
@@ -382,6 +400,12 @@ pub const CODES: &[Code] = &[
         "E0806",
         "a damaged program",
         "The data inside the compiled program is not what its code expects: copy or build it again.",
+    ),
+    late(
+        "E0820",
+        "a damaged compiled module",
+        "The file is not a module that `Module::save` wrote, it was cut short or changed since, or another \
+         version of tfc wrote it. Compile the graph again and save it again.",
     ),
     late(
         "E0899",

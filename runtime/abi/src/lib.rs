@@ -10,11 +10,13 @@
 //! - [`ABI_VERSION`] changes whenever an encoding or a calling convention does.
 
 pub mod check;
+pub mod code;
 pub mod codec;
 pub mod dtype;
 pub mod order;
 pub mod plan;
 
+pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.

@@ -6,7 +6,7 @@ use crate::hash::hex;
 use crate::io::safetensors::Archive;
 use crate::io::{Fault, Format, cannot_read};
 use crate::model::Model;
-use crate::tensor::type_text;
+use crate::tensor::{TensorBuf, type_text};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use tfc_abi::plan::{Plan, VarInfo};
@@ -224,7 +224,10 @@ fn stored_name(v: &VarInfo, renames: &[Rename]) -> String {
     v.name.clone()
 }
 
+/// Reads everything first: a bad file changes nothing, and no call sees some
+/// variables of the file and some of before.
 fn take(model: &Model, path: &Path, archive: &mut Archive, places: &Places) -> Result<()> {
+    let mut values = vec![];
     for (var, at) in places {
         let about = |f: Fault| f.about(path, Format::Safetensors);
         // Only tensors of the variables' own types have a place.
@@ -233,8 +236,9 @@ fn take(model: &Model, path: &Path, archive: &mut Archive, places: &Places) -> R
         else {
             return Err(Error::bug("a place without a tensor"));
         };
-        model
-            .fill_var(*var, dtype, &shape, |bytes| archive.read_into(*at, bytes).map_err(about))?;
+        let mut value = TensorBuf::zeros(dtype, &shape)?;
+        archive.read_into(*at, value.bytes_mut()).map_err(about)?;
+        values.push((*var, value));
     }
-    Ok(())
+    model.write_vars(values)
 }

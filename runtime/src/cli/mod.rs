@@ -279,13 +279,13 @@ impl Session<'_> {
     ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model = self.prepared(program, Options { pool, skip_init: true, keep: None })?;
+            let model = self.prepared(program, Options { pool, skip_init: true, ..Options::default() })?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = self.prepared(program, Options { pool, skip_init, keep: None })?;
+        let model = self.prepared(program, Options { pool, skip_init, ..Options::default() })?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {

@@ -9,7 +9,7 @@ use super::batches::Sums;
 use super::checkpoints::Checkpoints;
 use super::progress::Progress;
 use super::{Console, Session, signals};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
 use crate::queue::runners::Runners;
 use crate::tensor::{FeedView, TensorBuf};
@@ -91,7 +91,7 @@ fn steps(
             Ok(out) => out,
             Err(e) if e.is_end_of_input() => break,
             // The wait was ended by a signal.
-            Err(e) if e.code() == "E0571" && signals::raised() => {
+            Err(e) if e.code() == ErrorCode::RUNNERS_STOPPED && signals::raised() => {
                 if let Some(c) = &mut checkpoints {
                     c.interrupt();
                 }

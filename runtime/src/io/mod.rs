@@ -24,7 +24,7 @@ pub mod npy;
 pub mod npz;
 pub mod safetensors;
 
-use crate::error::{Error, Result, closest, list};
+use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
 use crate::tensor::TensorBuf;
 use std::fs::File;
@@ -182,7 +182,7 @@ pub fn tensor_file(
     let format = match Format::of_path(path).map_or_else(|| sniff(path), Ok) {
         Ok(format) => format,
         // Bytes are bytes, whatever the file is: a text, above all.
-        Err(e) if e.code() == "E0514" && want == Some(DType::U8) => return raw(path, file),
+        Err(e) if e.code() == ErrorCode::UNKNOWN_FILE_KIND && want == Some(DType::U8) => return raw(path, file),
         Err(e) => return Err(e),
     };
     let about = |f: Fault| f.about(path, format);

@@ -8,15 +8,16 @@
 //! - Waiting is on condition variables: a blocked program uses no processor.
 //! - Taking a batch is one step: nobody gets a part of it, and what is too
 //!   little for a batch stays in line.
-//! - Every wait ends: with elements, with the end of the input (`E0560`), or
-//!   with the reason the queues were stopped for.
+//! - Every wait ends: with elements, with the end of the input (`E0560`), with
+//!   the reason the queues were stopped for, or when the call is stopped.
 //! - Nothing is written to a caller's memory before all of it is there.
 
 pub mod runners;
 
+use crate::call::{Bell, CallOptions};
 use crate::error::{Error, Result};
 use crate::reader::Reader;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::order::Line;
 use tfc_abi::plan::{Entry, Plan, QueueAction, QueueInfo, QueueKind, Step};
 
@@ -30,15 +31,28 @@ pub struct Queue {
     /// Bytes of each part.
     sizes: Vec<usize>,
     capacity: usize,
+    core: Arc<Core>,
+    /// Where records come from; its own lock, for reading takes long.
+    reader: Option<Mutex<Reader>>,
+    /// Who else uses it, for [`Queues::positions`].
+    role: Role,
+}
+
+/// What calls wait at.
+struct Core {
     inner: Mutex<Inner>,
     /// Something to take, or no more will come.
     filled: Condvar,
     /// Room, or no more is taken.
     emptied: Condvar,
-    /// Where records come from; its own lock, for reading takes long.
-    reader: Option<Mutex<Reader>>,
-    /// Who else uses it, for [`Queues::positions`].
-    role: Role,
+}
+
+impl Bell for Core {
+    fn ring(&self) {
+        drop(self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        self.filled.notify_all();
+        self.emptied.notify_all();
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -211,18 +225,20 @@ impl Queue {
         Ok(Queue {
             sizes,
             capacity: usize::try_from(capacity).unwrap_or(usize::MAX),
-            inner: Mutex::new(Inner {
-                line: Line::new(&info.kind),
-                closed: false,
-                stopped: None,
-                skip: 0,
-                fillers: 0,
-                takers: 0,
-                alone: false,
-                wanted: usize::MAX,
+            core: Arc::new(Core {
+                inner: Mutex::new(Inner {
+                    line: Line::new(&info.kind),
+                    closed: false,
+                    stopped: None,
+                    skip: 0,
+                    fillers: 0,
+                    takers: 0,
+                    alone: false,
+                    wanted: usize::MAX,
+                }),
+                filled: Condvar::new(),
+                emptied: Condvar::new(),
             }),
-            filled: Condvar::new(),
-            emptied: Condvar::new(),
             reader,
             role,
             info: info.clone(),
@@ -281,7 +297,7 @@ impl Queue {
         // Out of line first: copying is done without the lock.
         let elements: Vec<Box<[u8]>> = (0..count).map_while(|_| inner.line.pop()).collect();
         drop(inner);
-        self.emptied.notify_all();
+        self.core.emptied.notify_all();
         for (i, element) in elements.iter().enumerate() {
             let mut rest = &element[..];
             for ((ptr, _), size) in places.iter().zip(&self.sizes) {
@@ -300,7 +316,7 @@ impl Queue {
         while inner.skip > 0 && inner.line.ready(1, inner.closed) {
             inner.line.pop();
             inner.skip -= 1;
-            self.emptied.notify_all();
+            self.core.emptied.notify_all();
         }
         if inner.skip == 0 && inner.line.ready(count, inner.closed) {
             return Ok(true);
@@ -323,7 +339,8 @@ impl Queue {
     }
 
     /// Waits until `count` elements may be there.
-    pub fn wait_to_take(&self, count: usize) -> Result<()> {
+    pub fn wait_to_take(&self, count: usize, options: &CallOptions) -> Result<()> {
+        let _watch = options.watch(&self.core);
         let mut inner = self.lock();
         loop {
             inner.alive()?;
@@ -333,9 +350,10 @@ impl Queue {
             if inner.alone && inner.fillers == 0 {
                 return Err(self.without_end("has too few elements", "fills it"));
             }
+            options.check()?;
             let needed = inner.line.needed(if inner.skip > 0 { 1 } else { count });
             inner.wanted = inner.wanted.min(needed);
-            inner = self.filled.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            inner = options.wait(&self.core.filled, inner);
         }
     }
 
@@ -357,13 +375,14 @@ impl Queue {
         if inner.line.len() >= inner.wanted {
             inner.wanted = usize::MAX;
             drop(inner);
-            self.filled.notify_all();
+            self.core.filled.notify_all();
         }
         Ok(Turn::Done)
     }
 
     /// Waits until there may be room. A runner may wait for those who call.
-    pub fn wait_to_put(&self, runner: bool) -> Result<()> {
+    pub fn wait_to_put(&self, runner: bool, options: &CallOptions) -> Result<()> {
+        let _watch = options.watch(&self.core);
         let mut inner = self.lock();
         loop {
             inner.alive()?;
@@ -373,7 +392,8 @@ impl Queue {
             if inner.alone && !runner && inner.takers == 0 {
                 return Err(self.without_end("is full", "takes from it"));
             }
-            inner = self.emptied.wait(inner).unwrap_or_else(PoisonError::into_inner);
+            options.check()?;
+            inner = options.wait(&self.core.emptied, inner);
         }
     }
 
@@ -381,29 +401,34 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::try_take`].
-    pub unsafe fn take(&self, count: usize, places: &[Place]) -> Result<()> {
+    pub unsafe fn take(
+        &self,
+        count: usize,
+        places: &[Place],
+        options: &CallOptions,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         while unsafe { self.try_take(count, places) }? == Turn::Wait {
-            self.wait_to_take(count)?;
+            self.wait_to_take(count, options)?;
         }
         Ok(())
     }
 
     /// Puts an element in line, waiting for room.
-    pub fn put(&self, parts: &[&[u8]]) -> Result<()> {
+    pub fn put(&self, parts: &[&[u8]], options: &CallOptions) -> Result<()> {
         while self.try_put(parts)? == Turn::Wait {
-            self.wait_to_put(false)?;
+            self.wait_to_put(false, options)?;
         }
         Ok(())
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.core.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake(&self) {
-        self.filled.notify_all();
-        self.emptied.notify_all();
+        self.core.filled.notify_all();
+        self.core.emptied.notify_all();
     }
 
     fn is_closed(&self) -> Error {

@@ -10,7 +10,7 @@
 //! - When [`Runners`] is gone, so are its threads.
 
 use super::uses_queue;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -136,13 +136,18 @@ fn stopped() -> Error {
     Error::data("E0571", "the runners were stopped")
 }
 
+/// Nobody wants more.
+fn ended(e: &Error) -> bool {
+    [ErrorCode::QUEUE_CLOSED, ErrorCode::RUNNERS_STOPPED].contains(&e.code())
+}
+
 /// Calls a runner until its input ends.
 fn run(model: &Model, runner: usize, shared: &Shared) {
     while !shared.stopping.load(Ordering::Acquire) {
         match model.run(runner, &[], &mut []) {
             Ok(()) => {}
             // A queue that was closed wants no more: as good as an end.
-            Err(e) if e.is_end_of_input() || matches!(e.code(), "E0561" | "E0571") => return,
+            Err(e) if e.is_end_of_input() || ended(&e) => return,
             Err(e) => {
                 let name = &model.plan().entries[runner].name;
                 let e = e.note(format!("in the runner `{name}`"));
