@@ -133,11 +133,7 @@ impl Queue {
     }
 
     /// As [`Queue::enqueue`], waiting no longer than the options say.
-    pub fn enqueue_with<'a>(
-        &self,
-        element: impl Feeds<'a>,
-        options: &CallOptions,
-    ) -> Result<()> {
+    pub fn enqueue_with<'a>(&self, element: impl Feeds<'a>, options: &CallOptions) -> Result<()> {
         let info = self.queue().info();
         if self.queue().is_reader() {
             let message = format!("`{}` is a reader: its records come from files", info.name);
@@ -192,11 +188,7 @@ impl Queue {
         self.take(Some(count), &CallOptions::new())
     }
 
-    fn take<R: Arrays>(
-        &self,
-        count: Option<usize>,
-        options: &CallOptions,
-    ) -> Result<Option<R>> {
+    fn take<R: Arrays>(&self, count: Option<usize>, options: &CallOptions) -> Result<Option<R>> {
         let parts = &self.queue().info().parts;
         let mut values = vec![];
         for part in parts {

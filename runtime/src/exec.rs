@@ -399,7 +399,8 @@ impl<'a> Run<'a> {
     fn use_images(&mut self) -> Result<()> {
         let state = self.state;
         if !state.writes.is_empty() {
-            let message = format!("`{}` writes variables: it cannot run on old ones", self.entry.name);
+            let message =
+                format!("`{}` writes variables: it cannot run on old ones", self.entry.name);
             return Err(Error::usage(ErrorCode::STALE_WRITER, message)
                 .help("call it without `stale_ok`; only entries that write nothing may run so"));
         }

@@ -26,8 +26,8 @@ use crate::call::{Bell, CallOptions, PLAIN};
 use crate::error::{Error, Result};
 use crate::mem::Bytes;
 use crate::tensor::{FeedView, TensorBuf, byte_len, type_text};
-use std::collections::VecDeque;
 use std::cell::UnsafeCell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::DType;
@@ -472,8 +472,11 @@ mod tests {
                     for i in 0..500u32 {
                         let w = [(t + i) % 3];
                         let r = [(t + i + 1) % 3];
-                        let held =
-                            if i % 3 == 0 { state.hold_plain(&r, &w) } else { state.hold_plain(&w, &[]) };
+                        let held = if i % 3 == 0 {
+                            state.hold_plain(&r, &w)
+                        } else {
+                            state.hold_plain(&w, &[])
+                        };
                         let p = state.ptr(w[0] as usize).cast::<i64>();
                         // SAFETY: the variable is held; it has two elements.
                         unsafe {
@@ -514,7 +517,8 @@ mod tests {
             for (i, write) in writes.into_iter().enumerate() {
                 let (state, order) = (&state, &order);
                 s.spawn(move || {
-                    let (reads, writes) = if write { (&none[..], &v[..]) } else { (&v[..], &none[..]) };
+                    let (reads, writes) =
+                        if write { (&none[..], &v[..]) } else { (&v[..], &none[..]) };
                     let held = state.hold_plain(reads, writes);
                     order.lock().unwrap().push(i);
                     drop(held);

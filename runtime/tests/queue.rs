@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
 use tfc_abi::plan::{Part, Plan, QueueInfo, QueueKind};
-use tfc_runtime::{CallOptions, Error};
 use tfc_runtime::queue::{Queue, Queues, Turn};
+use tfc_runtime::{CallOptions, Error};
 
 fn queues(kind: QueueKind) -> Queues {
     let part = Part { dtype: DType::I64, shape: vec![] };

@@ -187,10 +187,12 @@ fn a_call_that_waits_for_variables_can_be_cancelled() {
         let writer = s.spawn(move || module.call_with("forever", (1.0f32,), &options).map(drop));
         let options = CallOptions::new().cancel(&stop_reader);
         // Before or after the writer has begun: it does not come back by itself.
-        let reader = s.spawn(move || loop {
-            match module.call_with("read", (), &options) {
-                Ok(_) => std::thread::yield_now(),
-                Err(e) => return e,
+        let reader = s.spawn(move || {
+            loop {
+                match module.call_with("read", (), &options) {
+                    Ok(_) => std::thread::yield_now(),
+                    Err(e) => return e,
+                }
             }
         });
         stop_reader.cancel();

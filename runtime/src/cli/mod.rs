@@ -279,7 +279,8 @@ impl Session<'_> {
     ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model = self.prepared(program, Options { pool, skip_init: true, ..Options::default() })?;
+            let model =
+                self.prepared(program, Options { pool, skip_init: true, ..Options::default() })?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }

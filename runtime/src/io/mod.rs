@@ -182,7 +182,9 @@ pub fn tensor_file(
     let format = match Format::of_path(path).map_or_else(|| sniff(path), Ok) {
         Ok(format) => format,
         // Bytes are bytes, whatever the file is: a text, above all.
-        Err(e) if e.code() == ErrorCode::UNKNOWN_FILE_KIND && want == Some(DType::U8) => return raw(path, file),
+        Err(e) if e.code() == ErrorCode::UNKNOWN_FILE_KIND && want == Some(DType::U8) => {
+            return raw(path, file);
+        }
         Err(e) => return Err(e),
     };
     let about = |f: Fault| f.about(path, format);

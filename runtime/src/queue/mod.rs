@@ -401,12 +401,7 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::try_take`].
-    pub unsafe fn take(
-        &self,
-        count: usize,
-        places: &[Place],
-        options: &CallOptions,
-    ) -> Result<()> {
+    pub unsafe fn take(&self, count: usize, places: &[Place], options: &CallOptions) -> Result<()> {
         // SAFETY: the caller's promise.
         while unsafe { self.try_take(count, places) }? == Turn::Wait {
             self.wait_to_take(count, options)?;
