@@ -101,12 +101,12 @@ fn elementwise(n: i64) -> Kernel {
     let t = k.op(Add, &[y, t]);
     let c = k.c((2.0 / std::f64::consts::PI).sqrt());
     let t = k.op(Mul, &[t, c]);
-    let t = k.op(Tanh, &[t]);
+    let t = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Tanh), &[t]);
     let (one, half) = (k.c(1.0), k.c(0.5));
     let t = k.op(Add, &[t, one]);
     let t = k.op(Mul, &[t, y]);
     let t = k.op(Mul, &[t, half]);
-    let s = k.op(Sigmoid, &[x]);
+    let s = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Sigmoid), &[x]);
     let t = k.op(Mul, &[t, s]);
     let t = k.op(Add, &[t, x]);
     k.store(1, at(0), t);
@@ -157,7 +157,7 @@ fn softmax(rows: i64, cols: i64) -> Kernel {
     let sum = reduce(&mut k, 2, cols, Combine::Sum, 0.0, &|k| {
         let x = k.load(0, row(2, cols));
         let d = k.op(Sub, &[x, max]);
-        let e = k.op(Exp, &[d]);
+        let e = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Exp), &[d]);
         k.store(1, row(2, cols), e);
         e
     });
@@ -186,7 +186,7 @@ fn layernorm(rows: i64, cols: i64) -> Kernel {
     let var = k.op(Mul, &[var, n]);
     let eps = k.c(1e-5);
     let var = k.op(Add, &[var, eps]);
-    let inv = k.op(Rsqrt, &[var]);
+    let inv = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Rsqrt), &[var]);
     let before = k.take();
     let x = k.load(0, row(3, cols));
     let d = k.op(Sub, &[x, mean]);
@@ -220,12 +220,12 @@ fn main() {
     let mut kernels =
         vec![elementwise(n), softmax(256, 1024), layernorm(256, 1024), column_sum(1024, 1024)];
     for op in [
-        ScalarOp::Exp,
-        ScalarOp::Log,
-        ScalarOp::Tanh,
-        ScalarOp::Sigmoid,
-        ScalarOp::Erf,
-        ScalarOp::Sin,
+        ScalarOp::Elementary(Elementary::Exp),
+        ScalarOp::Elementary(Elementary::Log),
+        ScalarOp::Elementary(Elementary::Tanh),
+        ScalarOp::Elementary(Elementary::Sigmoid),
+        ScalarOp::Elementary(Elementary::Erf),
+        ScalarOp::Elementary(Elementary::Sin),
         ScalarOp::Sqrt,
     ] {
         kernels.push(unary(op, n));

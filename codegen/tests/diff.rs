@@ -120,9 +120,10 @@ impl Gen<'_> {
         let ty = self.c.pick(&[F32, F32, F64, I32, I64, Bool]);
         let float = [
             Add, Sub, Mul, Div, Neg, Abs, Min, Max, Fma, Sqrt, Floor, Ceil, RoundEven, Trunc, Eq,
-            Ne, Lt, Le, Select, Bitcast, Exp, Log, Tanh, Sigmoid, Erf, Sin, Cos, Log1p, Expm1,
-            Rsqrt, Pow, RemFloat,
+            Ne, Lt, Le, Select, Bitcast,
         ];
+        let functions = tfc_ir::kernel::Elementary::ALL.iter().map(|f| ScalarOp::Elementary(*f));
+        let float: Vec<ScalarOp> = float.into_iter().chain(functions).collect();
         let int = [
             Add, Sub, Mul, Div, Rem, Neg, Abs, Min, Max, And, Or, Xor, Not, Shl, ShrArith,
             ShrLogic, Eq, Ne, Lt, Le, Select, Bitcast,
@@ -143,9 +144,12 @@ impl Gen<'_> {
         }
         let a = self.some(out, ty);
         match op {
-            Neg | Abs | Sqrt | Floor | Ceil | RoundEven | Trunc | Not | Exp | Log | Tanh
-            | Sigmoid | Erf | Sin | Cos | Log1p | Expm1 | Rsqrt | RoundF16 | RoundBF16 | WrapI8
-            | WrapU8 => {
+            ScalarOp::Elementary(function) => {
+                let b = self.some(out, ty);
+                self.op(out, ty, op, &[a, b][..function.def().arity]);
+            }
+            Neg | Abs | Sqrt | Floor | Ceil | RoundEven | Trunc | Not | RoundF16 | RoundBF16
+            | WrapI8 | WrapU8 => {
                 self.op(out, ty, op, &[a]);
             }
             Convert => {

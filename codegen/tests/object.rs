@@ -64,7 +64,7 @@ fn program() -> Program {
             carried: vec![],
             body: vec![
                 Stmt::Load { dst: x, buf: 0, at: Ix::var(i) },
-                Stmt::Op { dst: y, op: ScalarOp::Tanh, args: vec![x] },
+                Stmt::Op { dst: y, op: ScalarOp::Elementary(Elementary::Tanh), args: vec![x] },
                 Stmt::Store { buf: 1, at: Ix::var(i), value: y },
             ],
         })],

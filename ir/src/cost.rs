@@ -6,12 +6,14 @@
 //! the word means one thing:
 //! - a multiply-add is two operations, so a matmul is `2 m n k` and a convolution
 //!   (and each of its gradients) `2 N O Ho Wo (C / groups) kh kw`;
-//! - an elementwise op is [`weight`] per element;
+//! - an elementwise op is one per element, an elementary function the number in its
+//!   table, and `cast` and `select` nothing ([`crate::element`]);
 //! - a reduction or scan is one per operand element;
 //! - a window of a pooling op is one per element of the window;
 //! - moving data is bytes, not arithmetic.
 
 use crate::build::{Builder, GraphEmit};
+use crate::element::element_cost;
 use crate::graph::{Def, Var};
 use crate::lower::{Contraction, Lower};
 use crate::op::Effect;
@@ -52,18 +54,6 @@ impl Cost {
     }
 }
 
-/// Operations that one element of an elementwise op counts as. Elementary
-/// functions count as about as many simple operations as their expansion has.
-pub fn weight(op: Op) -> i64 {
-    match op {
-        Op::Cast | Op::StopGradient | Op::Select => 0,
-        Op::Exp | Op::Expm1 | Op::Log | Op::Log1p | Op::Sigmoid => 10,
-        Op::Sin | Op::Cos | Op::Tanh | Op::Erf => 14,
-        Op::Pow => 24,
-        _ => 1,
-    }
-}
-
 /// The cost of an op on operands of these types; `var` is the type of the
 /// variable it reads or writes. Regions are not counted.
 pub fn of(
@@ -80,7 +70,10 @@ pub fn of(
         return effect(op, operands, var);
     };
     match lower {
-        Lower::Map(_) => Cost::new(result.elements() * Dim::constant(weight(op)), read, written),
+        Lower::Map(_) => {
+            let each = element_cost(op, attrs, operands, result).flops;
+            Cost::new(result.elements() * Dim::constant(i64::from(each)), read, written)
+        }
         Lower::Index(_) => index(op, attrs, operands, result),
         Lower::Reduce(_) | Lower::Scan(_) => Cost::new(elements(operands, 0), read, written),
         Lower::Contract(Contraction::ScatterAdd) => Cost::new(elements(operands, 2), read, written),

@@ -23,6 +23,7 @@ pub mod codes;
 pub mod cost;
 pub mod diag;
 pub mod dim;
+pub mod element;
 pub mod eval;
 pub mod graph;
 pub mod interp;

@@ -5,7 +5,7 @@
 //! answering an operand's request with the operand's own lowering instead of a
 //! load.
 
-use crate::kernel::{Combine, Ix, Reg, Scalar, ScalarOp, ScalarType};
+use crate::kernel::{Combine, Elementary, Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::vjp::ExpandFn;
 use crate::{Attrs, Dim, TensorType};
 
@@ -77,6 +77,10 @@ pub trait Pull {
     /// the type of its second argument. `Convert` and `Bitcast` go through
     /// [`Pull::convert`] and [`Pull::bitcast`].
     fn op(&mut self, op: ScalarOp, args: &[Reg]) -> Reg;
+    /// An elementary function, whose operands and result have one float type.
+    fn call(&mut self, function: Elementary, args: &[Reg]) -> Reg {
+        self.op(ScalarOp::Elementary(function), args)
+    }
     fn convert(&mut self, x: Reg, to: ScalarType) -> Reg;
     fn bitcast(&mut self, x: Reg, to: ScalarType) -> Reg;
     fn constant(&mut self, value: Scalar) -> Reg;

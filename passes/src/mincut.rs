@@ -17,6 +17,7 @@ use crate::pipeline::{Details, Options, Passed};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Diag;
+use tfc_ir::element::map_cost;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
 use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId, VarId};
@@ -80,22 +81,14 @@ pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {
     count.saturating_mul(ty.dtype.size() as i64)
 }
 
+/// What an element may take that is computed again, in simple instructions: less
+/// than any elementary function but a reciprocal root.
+const CHEAP: u32 = 10;
+
 /// Whether computing the node again costs next to nothing once fused.
 pub(crate) fn cheap(node: &Node) -> bool {
     let simple = match node.op.def().lower {
-        Lower::Map(_) => !matches!(
-            node.op,
-            Op::Exp
-                | Op::Expm1
-                | Op::Log
-                | Op::Log1p
-                | Op::Tanh
-                | Op::Sigmoid
-                | Op::Erf
-                | Op::Sin
-                | Op::Cos
-                | Op::Pow
-        ),
+        Lower::Map(_) => map_cost(node.op).ops <= CHEAP,
         Lower::Index(_) => matches!(
             node.op,
             Op::Broadcast | Op::Transpose | Op::Slice | Op::Reverse | Op::Iota | Op::OneHot

@@ -154,8 +154,7 @@ impl Emit<'_> {
             (Le, false) => ins.icmp(IntCC::SignedLessThanOrEqual, x, y),
             (Rem | Shl | ShrArith | ShrLogic | Select | Convert | Bitcast, _)
             | (RoundF16 | RoundBF16 | WrapI8 | WrapU8, _)
-            | (Exp | Log | Log1p | Expm1 | Sin | Cos | Tanh | Sigmoid, _)
-            | (Erf | Pow | Rsqrt | RemFloat, _) => {
+            | (Elementary(_), _) => {
                 unreachable!("{op:?} is expanded or handled apart")
             }
         }

@@ -256,20 +256,12 @@ macro_rules! float_ops {
                 Ceil => x.ceil(),
                 RoundEven => x.round_ties_even(),
                 Trunc => x.trunc(),
-                Exp => x.exp(),
-                Log => x.ln(),
-                Log1p => x.ln_1p(),
-                Expm1 => x.exp_m1(),
-                Sin => x.sin(),
-                Cos => x.cos(),
-                Tanh => x.tanh(),
-                Sigmoid => 1.0 / (1.0 + (-x).exp()),
-                Pow => x.powf(y),
-                Rsqrt => 1.0 / x.sqrt(),
-                RemFloat => x % y,
+                Elementary(function) => {
+                    let args = [f64::from(x), f64::from(y)];
+                    (function.def().reference)(&args[..function.def().arity]) as $t
+                }
                 RoundF16 => half::f16::from_f64(f64::from(x)).to_f64() as $t,
                 RoundBF16 => half::bf16::from_f64(f64::from(x)).to_f64() as $t,
-                Erf => return erf(Scalar::$scalar(x.to_bits())),
                 _ => x,
             };
             Scalar::$scalar(v.to_bits())
@@ -278,36 +270,6 @@ macro_rules! float_ops {
 }
 float_ops!(float32, f32, F32);
 float_ops!(float64, f64, F64);
-
-/// Rust's library has no erf: run the expansion.
-fn erf(x: Scalar) -> Scalar {
-    let mut regs = cranelift_entity::PrimaryMap::new();
-    let (a, b) = (regs.push(x.ty()), regs.push(x.ty()));
-    let mut kernel = Kernel {
-        name: String::new(),
-        bufs: vec![],
-        dims: vec![],
-        regs,
-        loops: 0,
-        body: vec![
-            Stmt::Const { dst: a, value: x },
-            Stmt::Op { dst: b, op: ScalarOp::Erf, args: vec![a] },
-        ],
-    };
-    super::math::expand(&mut kernel);
-    let mut m = Machine {
-        kernel: &kernel,
-        bufs: &mut [],
-        dims: BTreeMap::new(),
-        range: [0; 4],
-        regs: BTreeMap::new(),
-        vars: BTreeMap::new(),
-    };
-    match m.stmts(&kernel.body, 0).and_then(|()| m.reg(b)) {
-        Ok(v) => v,
-        Err(_) => x,
-    }
-}
 
 macro_rules! int_ops {
     ($name:ident, $t:ty, $u:ty, $scalar:ident) => {

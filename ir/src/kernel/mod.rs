@@ -25,6 +25,7 @@ pub mod verify;
 
 use crate::{DType, Dim};
 use cranelift_entity::{PrimaryMap, entity_impl};
+pub use math::Elementary;
 pub use scalar::{Scalar, ScalarOp, ScalarType};
 use std::sync::Arc;
 

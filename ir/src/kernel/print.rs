@@ -1,6 +1,6 @@
 //! Kernels as text, for people and snapshots.
 
-use super::{Combine, Ix, Kernel, Loop, LoopMode, Scalar, Stmt};
+use super::{Combine, Ix, Kernel, Loop, LoopMode, Scalar, ScalarOp, Stmt};
 use std::fmt::{self, Write};
 
 impl fmt::Display for Kernel {
@@ -31,7 +31,10 @@ impl Kernel {
             match stmt {
                 Stmt::Const { dst, value } => writeln!(f, "{dst} = {value}")?,
                 Stmt::Op { dst, op, args } => {
-                    let name = snake(&format!("{op:?}"));
+                    let name = match op {
+                        ScalarOp::Elementary(function) => function.name().to_string(),
+                        op => snake(&format!("{op:?}")),
+                    };
                     let args: Vec<String> = args.iter().map(|a| a.to_string()).collect();
                     let ty = self.regs.get(*dst).map_or("?", |t| t.name());
                     writeln!(f, "{dst} = {name}.{ty} {}", args.join(", "))?;

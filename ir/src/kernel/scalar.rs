@@ -1,5 +1,7 @@
 //! The closed set of scalar operations.
 
+use super::Elementary;
+
 /// Register types. Narrow element types are widened on load.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ScalarType {
@@ -124,18 +126,21 @@ pub enum ScalarOp {
     RoundBF16,
     WrapI8,
     WrapU8,
-    // Elementary functions: legal until `kernel::math::expand` replaces them by
-    // the operations above, once, for all backends.
-    Exp,
-    Log,
-    Log1p,
-    Expm1,
-    Sin,
-    Cos,
-    Tanh,
-    Sigmoid,
-    Erf,
-    Pow,
-    Rsqrt,
-    RemFloat,
+    /// Legal until `kernel::math::expand` replaces it by the operations above, once,
+    /// for all backends.
+    Elementary(Elementary),
+}
+
+impl ScalarOp {
+    /// What it takes, in rough units: one is a simple vector instruction.
+    pub fn cost(self) -> u32 {
+        use ScalarOp::*;
+        match self {
+            Div | Rem => 5,
+            Sqrt => 10,
+            RoundF16 | RoundBF16 => 4,
+            Elementary(function) => function.def().cost,
+            _ => 1,
+        }
+    }
 }

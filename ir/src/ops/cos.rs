@@ -1,7 +1,7 @@
 //! The cosine.
 
 use super::util::*;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
@@ -18,7 +18,7 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.neg(e.mul(n.ct, e.unary(Op::Sin, n.operands[0]))))),
     rules: RULES,
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Cos, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Cos, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::cos)),
 };
 

@@ -1,7 +1,7 @@
 //! The error function.
 
 use super::util::*;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
@@ -23,7 +23,7 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(scale, slope)))
     }),
     rules: RULES,
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Erf, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Erf, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::erf)),
 };
 

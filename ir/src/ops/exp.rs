@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Fact, Group, Rule};
@@ -18,7 +18,7 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, n.out))),
     rules: RULES,
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Exp, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Exp, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::exp)),
 };
 

@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 
@@ -17,6 +17,6 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.add(n.out, e.splat_like(1.0, n.out))))),
     rules: &[],
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Expm1, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Expm1, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::expm1)),
 };

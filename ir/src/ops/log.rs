@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
@@ -18,7 +18,7 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.div(n.ct, n.operands[0]))),
     rules: RULES,
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Log, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Log, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::log)),
 };
 

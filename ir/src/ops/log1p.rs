@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 
@@ -20,6 +20,6 @@ pub const DEF: OpDef = OpDef {
         Some(e.div(n.ct, e.add(x, e.splat_like(1.0, x))))
     }),
     rules: &[],
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Log1p, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Log1p, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::log1p)),
 };

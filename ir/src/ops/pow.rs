@@ -1,7 +1,7 @@
 //! Powers.
 
 use super::util::*;
-use crate::kernel::{Reg, Scalar, ScalarOp};
+use crate::kernel::{Elementary, Reg, Scalar, ScalarOp};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
 use crate::rule::Rule;
@@ -37,7 +37,11 @@ pub const DEF: OpDef = OpDef {
     }),
     rules: RULES,
     lower: Lower::Map(|k, a| {
-        if k.reg_type(a[0]).is_float() { k.op(ScalarOp::Pow, a) } else { lower_int(k, a[0], a[1]) }
+        if k.reg_type(a[0]).is_float() {
+            k.call(Elementary::Pow, a)
+        } else {
+            lower_int(k, a[0], a[1])
+        }
     }),
     eval: Eval::Pure(|cx| eval_num2(cx, libm::pow, int_pow)),
 };

@@ -1,7 +1,7 @@
 //! The remainder of a division.
 
 use super::util::*;
-use crate::kernel::ScalarOp;
+use crate::kernel::{Elementary, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Op, OpDef};
@@ -28,7 +28,7 @@ pub const DEF: OpDef = OpDef {
     rules: &[],
     lower: Lower::Map(|k, a| {
         let float = k.reg_type(a[0]).is_float();
-        k.op(if float { ScalarOp::RemFloat } else { ScalarOp::Rem }, a)
+        if float { k.call(Elementary::RemFloat, a) } else { k.op(ScalarOp::Rem, a) }
     }),
     eval: Eval::Pure(|cx| {
         eval_num2(cx, |a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) })

@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 
@@ -21,6 +21,6 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(e.splat_like(-0.5, n.out), cube)))
     }),
     rules: &[],
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Rsqrt, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Rsqrt, a)),
     eval: Eval::Pure(|cx| eval_float(cx, |x| 1.0 / x.sqrt())),
 };

@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 
@@ -20,7 +20,7 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(n.out, e.sub(one, n.out))))
     }),
     rules: &[],
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Sigmoid, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Sigmoid, a)),
     eval: Eval::Pure(|cx| {
         // Never exponentiates a positive number, so nothing overflows.
         eval_float(cx, |x| {

@@ -2,7 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
-use crate::kernel::ScalarOp;
+use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::Rule;
@@ -21,7 +21,7 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.sub(one, e.mul(n.out, n.out))))
     }),
     rules: RULES,
-    lower: Lower::Map(|k, a| k.op(ScalarOp::Tanh, a)),
+    lower: Lower::Map(|k, a| k.call(Elementary::Tanh, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::tanh)),
 };
 

@@ -8,8 +8,7 @@ use cranelift_entity::PrimaryMap;
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::kernel::{Combine, Ix, Reg, Scalar, ScalarOp, ScalarType};
 use tfc_ir::lower::{Lower, Pull};
-use tfc_ir::op::{Eval, EvalCx};
-use tfc_ir::{Attrs, DType, Dim, Op, Tensor, TensorType};
+use tfc_ir::{Attrs, DType, Dim, Op, TensorType};
 
 /// One op applied to arrays.
 pub struct Direct<'a> {
@@ -368,31 +367,12 @@ fn apply(op: ScalarOp, a: &[Val]) -> Val {
                     Trunc => x.trunc(),
                     RoundF16 => tfc_ir::eval::round_to(DType::F16, x),
                     RoundBF16 => tfc_ir::eval::round_to(DType::BF16, x),
-                    Pow => x.powf(y),
-                    RemFloat => x % y,
-                    Exp => elementary(Op::Exp, x),
-                    Log => elementary(Op::Log, x),
-                    Log1p => elementary(Op::Log1p, x),
-                    Expm1 => elementary(Op::Expm1, x),
-                    Sin => elementary(Op::Sin, x),
-                    Cos => elementary(Op::Cos, x),
-                    Tanh => elementary(Op::Tanh, x),
-                    Sigmoid => elementary(Op::Sigmoid, x),
-                    Erf => elementary(Op::Erf, x),
-                    Rsqrt => elementary(Op::Rsqrt, x),
+                    Elementary(function) => {
+                        (function.def().reference)(&[x, y][..function.def().arity])
+                    }
                     _ => panic!("{op:?} of {ty:?}"),
                 },
             )
         }
     }
-}
-
-/// Backends expand these from one definition, so here `eval` may stand for it.
-fn elementary(op: Op, x: f64) -> f64 {
-    let Eval::Pure(eval) = op.def().eval else { panic!("{} is not evaluated", op.name()) };
-    let operands = [Array::from_tensor(&Tensor::splat(DType::F64, vec![], x))];
-    let results = [TensorType::scalar(DType::F64)];
-    let cx =
-        EvalCx { operands: &operands, attrs: &Attrs::none(), results: &results, dims: &|_| None };
-    eval(&cx).expect("an elementary function")[0].to_tensor().to_f64()[0]
 }

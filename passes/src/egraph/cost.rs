@@ -10,6 +10,7 @@
 //! The constants were measured by `examples/bench/calibrate.rs`; see
 //! `docs/optimizer.md`.
 
+use tfc_ir::element::map_cost;
 use tfc_ir::lower::{Contraction, Lower, Reduction};
 use tfc_ir::{Attrs, Dim, Op, TensorType};
 
@@ -97,7 +98,7 @@ impl CostModel {
     pub fn work(&self, op: Op, attrs: &Attrs, args: &[&TensorType], out: &TensorType) -> f64 {
         match op.def().lower {
             Lower::Contract(kind) => self.contraction_work(kind, attrs, args, out),
-            Lower::Map(_) => map_work(op),
+            Lower::Map(_) => f64::from(map_cost(op).ops.max(1)),
             Lower::Index(_) => 0.5,
             Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin) => 2.0,
             Lower::Reduce(_) | Lower::Scan(_) => 1.0,
@@ -136,19 +137,5 @@ impl CostModel {
     fn convolution(&self, output: &TensorType, filter: &TensorType) -> f64 {
         let channels = filter.shape.first().map_or(1, |d| self.size(d)).max(1);
         2.0 * self.elements(output) * self.elements(filter) / channels as f64
-    }
-}
-
-/// Simple operations one element takes.
-fn map_work(op: Op) -> f64 {
-    match op {
-        Op::Exp | Op::Expm1 | Op::Sigmoid | Op::Tanh => 21.0,
-        Op::Log | Op::Log1p => 43.0,
-        Op::Erf => 58.0,
-        Op::Sin | Op::Cos => 150.0,
-        Op::Pow => 390.0,
-        Op::Sqrt | Op::Rsqrt => 10.0,
-        Op::Div | Op::Rem => 5.0,
-        _ => 1.0,
     }
 }

@@ -13,14 +13,14 @@
 //!   outside and its reduced axes inside, so it runs once per row.
 //! - A value that is not inlined everywhere it is used has a buffer.
 
-use super::cost::{ElementCost, element_cost};
 use super::group::{match_axes, splat_scalar};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
+use tfc_ir::element::{ElementCost, element_cost};
 use tfc_ir::graph::Def;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
-use tfc_ir::{Dim, Func, Node, NodeId, Op, ValueId};
+use tfc_ir::{Dim, Func, Node, NodeId, Op, TensorType, ValueId};
 
 /// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
 pub(crate) const MAX_MEMBERS: usize = 64;
@@ -408,7 +408,11 @@ impl Fuser<'_> {
     /// Elementwise, movement, reductions.
     fn visit_loops(&mut self, id: NodeId, uses: Vec<Use>) {
         let node = &self.func.nodes[id];
-        let cost = element_cost(self.func, node);
+        let types = |values: &[ValueId]| -> Vec<TensorType> {
+            values.iter().map(|v| self.func.ty(*v).clone()).collect()
+        };
+        let result = self.func.ty(node.results[0]);
+        let cost = element_cost(node.op, &node.attrs, &types(&node.operands), result);
         if let Some((g, rel, phases)) = single_group(&uses) {
             if self.may_join(id, g, &rel, phases, &cost) {
                 self.join(id, g, rel, phases);

@@ -10,7 +10,6 @@
 //! Invariant: the place is stored to by one loop only before this, loaded by
 //! none, and holds the value with all its bits.
 
-use super::cost::scalar_cost;
 use cranelift_entity::PrimaryMap;
 use std::collections::BTreeMap;
 use tfc_ir::DType;
@@ -166,7 +165,7 @@ fn keys(l: &Loop) -> Vec<Value> {
                 let key =
                     format!("{op:?}({})", args.iter().map(name).collect::<Vec<_>>().join(","));
                 let below: u32 = args.iter().filter_map(|a| known.get(a)).map(|k| k.1).sum();
-                let cost = below + scalar_cost(*op);
+                let cost = below + op.cost();
                 known.insert(*dst, (key.clone(), cost));
                 out.push(Value { reg: *dst, at, key, cost });
             }

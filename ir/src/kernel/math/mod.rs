@@ -7,6 +7,7 @@
 //!
 //! - [`exp`]: exp, expm1, sigmoid, tanh; [`log`]: log, log1p; [`pow`]: pow;
 //!   [`trig`]: sin, cos; [`erf`]: erf; [`round`]: narrow types, rsqrt, rem.
+//! - [`table`]: what there is to know about each of them.
 //! - [`seq`]: the little builder they are written with.
 //! - `tables.rs` holds minimax coefficients made by `minimax.py`.
 //!
@@ -23,6 +24,7 @@ mod pow;
 mod round;
 mod seq;
 // A coefficient may happen to be near a famous number.
+mod table;
 #[allow(clippy::approx_constant, clippy::excessive_precision)]
 mod tables;
 mod trig;
@@ -30,6 +32,7 @@ mod trig;
 use super::{Kernel, Reg, ScalarOp, ScalarType, Stmt};
 use cranelift_entity::PrimaryMap;
 use seq::Seq;
+pub use table::{Def, Elementary};
 
 /// Replaces every operation that backends need not know by basic ones.
 pub fn expand(kernel: &mut Kernel) {
@@ -37,40 +40,19 @@ pub fn expand(kernel: &mut Kernel) {
     kernel.body = expand_stmts(body, &mut kernel.regs);
 }
 
-/// Whether [`expand`] replaces this operation.
-pub fn is_expanded(op: ScalarOp) -> bool {
-    use ScalarOp::*;
-    matches!(
-        op,
-        RoundF16
-            | RoundBF16
-            | WrapI8
-            | WrapU8
-            | Exp
-            | Log
-            | Log1p
-            | Expm1
-            | Sin
-            | Cos
-            | Tanh
-            | Sigmoid
-            | Erf
-            | Pow
-            | Rsqrt
-            | RemFloat
-    )
-}
-
 fn expand_stmts(stmts: Vec<Stmt>, regs: &mut PrimaryMap<Reg, ScalarType>) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(stmts.len());
     for stmt in stmts {
         match stmt {
-            Stmt::Op { dst, op, args } if is_expanded(op) => {
-                let ty = regs[args[0]];
-                let mut seq = Seq::new(regs, ty);
-                let result = one(&mut seq, op, &args);
-                out.extend(seq.finish(result, dst));
-            }
+            Stmt::Op { dst, op, args } => match expansion(op) {
+                Some(expand) => {
+                    let ty = regs[args[0]];
+                    let mut seq = Seq::new(regs, ty);
+                    let result = expand(&mut seq, &args);
+                    out.extend(seq.finish(result, dst));
+                }
+                None => out.push(Stmt::Op { dst, op, args }),
+            },
             Stmt::Loop(mut l) => {
                 l.body = expand_stmts(l.body, regs);
                 out.push(Stmt::Loop(l));
@@ -81,26 +63,16 @@ fn expand_stmts(stmts: Vec<Stmt>, regs: &mut PrimaryMap<Reg, ScalarType>) -> Vec
     out
 }
 
-fn one(s: &mut Seq, op: ScalarOp, args: &[Reg]) -> Reg {
-    let x = args[0];
-    let y = args.get(1).copied().unwrap_or(x);
+type Expand = fn(&mut Seq, &[Reg]) -> Reg;
+
+/// What replaces an operation that backends need not know.
+fn expansion(op: ScalarOp) -> Option<Expand> {
     match op {
-        ScalarOp::Exp => exp::exp(s, x),
-        ScalarOp::Expm1 => exp::expm1(s, x),
-        ScalarOp::Sigmoid => exp::sigmoid(s, x),
-        ScalarOp::Tanh => exp::tanh(s, x),
-        ScalarOp::Log => log::log(s, x),
-        ScalarOp::Log1p => log::log1p(s, x),
-        ScalarOp::Pow => pow::pow(s, x, y),
-        ScalarOp::Sin => trig::sin(s, x),
-        ScalarOp::Cos => trig::cos(s, x),
-        ScalarOp::Erf => erf::erf(s, x),
-        ScalarOp::Rsqrt => round::rsqrt(s, x),
-        ScalarOp::RemFloat => round::rem(s, x, y),
-        ScalarOp::RoundF16 => round::to_f16(s, x),
-        ScalarOp::RoundBF16 => round::to_bf16(s, x),
-        ScalarOp::WrapI8 => round::wrap_i8(s, x),
-        ScalarOp::WrapU8 => round::wrap_u8(s, x),
-        _ => x,
+        ScalarOp::Elementary(function) => Some(function.def().expand),
+        ScalarOp::RoundF16 => Some(|s, a| round::to_f16(s, a[0])),
+        ScalarOp::RoundBF16 => Some(|s, a| round::to_bf16(s, a[0])),
+        ScalarOp::WrapI8 => Some(|s, a| round::wrap_i8(s, a[0])),
+        ScalarOp::WrapU8 => Some(|s, a| round::wrap_u8(s, a[0])),
+        _ => None,
     }
 }
