@@ -54,40 +54,102 @@ impl Cost {
     }
 }
 
-/// The cost of an op on operands of these types; `var` is the type of the
-/// variable it reads or writes. Regions are not counted.
-pub fn of(
-    op: Op,
-    attrs: &Attrs,
-    operands: &[TensorType],
-    results: &[TensorType],
-    var: Option<&TensorType>,
-) -> Cost {
-    let read = operands.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
-    let written = results.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
-    let none = Dim::constant(0);
-    let (Some(result), lower) = (results.first(), &op.def().lower) else {
-        return effect(op, operands, var);
-    };
-    match lower {
+/// What an op is asked about.
+pub struct CostCx<'a> {
+    pub op: Op,
+    pub attrs: &'a Attrs,
+    pub operands: &'a [TensorType],
+    pub results: &'a [TensorType],
+    /// The type of the variable it reads or writes.
+    pub var: Option<&'a TensorType>,
+}
+
+/// The cost of an op by itself, its regions not counted.
+pub type CostFn = fn(&CostCx<'_>) -> Cost;
+
+impl CostCx<'_> {
+    /// How many elements operand `i` has.
+    pub fn elements(&self, i: usize) -> Dim {
+        self.operands.get(i).map_or(none(), TensorType::elements)
+    }
+
+    pub fn result_elements(&self) -> Dim {
+        self.results.first().map_or(none(), TensorType::elements)
+    }
+
+    fn read(&self) -> Dim {
+        self.operands.iter().fold(none(), |sum, ty| sum + bytes(ty))
+    }
+
+    fn written(&self) -> Dim {
+        self.results.iter().fold(none(), |sum, ty| sum + bytes(ty))
+    }
+}
+
+/// No operations.
+pub fn none() -> Dim {
+    Dim::constant(0)
+}
+
+/// The cost that follows from how an op is lowered.
+pub fn as_lowered(cx: &CostCx<'_>) -> Cost {
+    let Some(result) = cx.results.first() else { return counted(cx, none()) };
+    match &cx.op.def().lower {
         Lower::Map(_) => {
-            let each = element_cost(op, attrs, operands, result).flops;
-            Cost::new(result.elements() * Dim::constant(i64::from(each)), read, written)
+            let each = element_cost(cx.op, cx.attrs, cx.operands, result).flops;
+            counted(cx, result.elements() * Dim::constant(i64::from(each)))
         }
-        Lower::Index(_) => index(op, attrs, operands, result),
-        Lower::Reduce(_) | Lower::Scan(_) => Cost::new(elements(operands, 0), read, written),
-        Lower::Contract(Contraction::ScatterAdd) => Cost::new(elements(operands, 2), read, written),
+        Lower::Index(_) => counted(cx, none()),
+        Lower::Reduce(_) | Lower::Scan(_) => counted(cx, cx.elements(0)),
+        Lower::Contract(Contraction::ScatterAdd) => counted(cx, cx.elements(2)),
         Lower::Contract(kind) => {
-            let multiply_adds = contraction(*kind, attrs, operands, result);
+            let multiply_adds = contraction(*kind, cx.attrs, cx.operands, result);
             let flops = multiply_adds.clone() * Dim::constant(2);
-            Cost { flops, multiply_adds, read, written }
+            Cost { multiply_adds, ..counted(cx, flops) }
         }
-        Lower::Expand(expand) => Cost { read, written, ..expanded(*expand, attrs, operands) },
-        // A view, a literal, a variable in its place, or gone before anything
-        // runs.
+        Lower::Expand(expand) => Cost {
+            read: cx.read(),
+            written: cx.written(),
+            ..expanded(*expand, cx.attrs, cx.operands)
+        },
+        // A view, a literal, a variable in its place, or gone before anything runs.
         Lower::Reshape | Lower::Constant | Lower::Effect | Lower::Region | Lower::Never => {
-            Cost::new(none.clone(), none.clone(), none)
+            Cost::zero()
         }
+    }
+}
+
+/// So many operations, all operands read and all results written.
+pub fn counted(cx: &CostCx<'_>, flops: Dim) -> Cost {
+    Cost::new(flops, cx.read(), cx.written())
+}
+
+/// What is picked out of the first operand counts, not the operand.
+pub fn picked(cx: &CostCx<'_>) -> Cost {
+    let besides = cx.operands.iter().skip(1).fold(none(), |sum, ty| sum + bytes(ty));
+    Cost::new(none(), cx.written() + besides, cx.written())
+}
+
+/// One operation for each element of so many pooling windows, and `more`.
+pub fn windows(cx: &CostCx<'_>, count: Dim, more: i64) -> Cost {
+    let window = Window::pool(cx.attrs);
+    let each = window.size[0].saturating_mul(window.size[1]).saturating_add(more);
+    counted(cx, count * Dim::constant(each))
+}
+
+/// A variable is written, and read before that if it is `updated`.
+pub fn written(cx: &CostCx<'_>, flops: Dim, updated: bool) -> Cost {
+    let var = cx.var.map_or(none(), bytes);
+    let read = if updated { cx.read() + var.clone() } else { cx.read() };
+    Cost::new(flops, read, var)
+}
+
+/// As [`written`], but by the rows touched, whatever the size of the variable.
+pub fn rows_written(cx: &CostCx<'_>, updated: bool) -> Cost {
+    let rows = cx.operands.get(1).map_or(none(), bytes);
+    match updated {
+        true => Cost::new(cx.elements(1), cx.read() + rows.clone(), rows),
+        false => Cost::new(none(), cx.read(), rows),
     }
 }
 
@@ -98,7 +160,14 @@ pub fn node(graph: &Graph, func: &Func, node: &Node) -> Cost {
         values.iter().map(|v| func.ty(*v).clone()).collect()
     };
     let var = node.var.map(|v| &graph.vars[v].ty);
-    let own = of(node.op, &node.attrs, &types(&node.operands), &types(&node.results), var);
+    let cx = CostCx {
+        op: node.op,
+        attrs: &node.attrs,
+        operands: &types(&node.operands),
+        results: &types(&node.results),
+        var,
+    };
+    let own = (node.op.def().cost)(&cx);
     let inner: Vec<Cost> = node.regions.iter().map(|r| region(graph, func, *r)).collect();
     match (node.op, inner.as_slice()) {
         (Op::If, [then, otherwise]) => {
@@ -209,53 +278,6 @@ fn bytes(ty: &TensorType) -> Dim {
 
 fn elements(operands: &[TensorType], i: usize) -> Dim {
     operands.get(i).map_or(Dim::constant(0), TensorType::elements)
-}
-
-/// Ops without a result: they read operands and change a variable.
-fn effect(op: Op, operands: &[TensorType], var: Option<&TensorType>) -> Cost {
-    let none = || Dim::constant(0);
-    let read = operands.iter().fold(none(), |sum, ty| sum + bytes(ty));
-    let var = var.map_or(none(), bytes);
-    match op {
-        Op::Assign => Cost::new(none(), read, var),
-        Op::AssignAdd | Op::AssignSub => Cost::new(elements(operands, 0), read + var.clone(), var),
-        // By the rows touched, whatever the size of the variable.
-        Op::ScatterAssign | Op::ScatterAssignAdd => {
-            let rows = operands.get(1).map_or(none(), bytes);
-            if op == Op::ScatterAssign {
-                Cost::new(none(), read, rows)
-            } else {
-                Cost::new(elements(operands, 1), read + rows.clone(), rows)
-            }
-        }
-        _ => Cost::new(none(), read, none()),
-    }
-}
-
-/// Movement and windows. What is picked out of a larger tensor counts, not the
-/// tensor.
-fn index(op: Op, attrs: &Attrs, operands: &[TensorType], result: &TensorType) -> Cost {
-    let written = bytes(result);
-    let all = operands.iter().fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
-    let besides = operands.iter().skip(1).fold(Dim::constant(0), |sum, ty| sum + bytes(ty));
-    let window = || {
-        let window = Window::pool(attrs);
-        Dim::constant(window.size[0].saturating_mul(window.size[1]))
-    };
-    let per_result = |count: Dim| result.elements() * count;
-    match op {
-        Op::Slice | Op::DynamicSlice | Op::Gather => {
-            Cost::new(Dim::constant(0), written.clone() + besides, written)
-        }
-        Op::MaxPool | Op::MaxPoolIndex => Cost::new(per_result(window()), all, written),
-        // And the division.
-        Op::AvgPool => Cost::new(per_result(window() + Dim::constant(1)), all, written),
-        Op::AvgPoolGrad => {
-            Cost::new(elements(operands, 0) * (window() + Dim::constant(1)), all, written)
-        }
-        Op::MaxPoolGrad => Cost::new(elements(operands, 0), all, written),
-        _ => Cost::new(Dim::constant(0), all, written),
-    }
 }
 
 /// Multiply-adds.

@@ -4,9 +4,11 @@
 //! an op does not have, it says and why.
 
 use crate::attr::AttrKind;
+use crate::cost::CostFn;
 use crate::eval::Array;
 use crate::graph::Var;
 use crate::lower::Lower;
+use crate::require::NeedsFn;
 use crate::rule::Rule;
 use crate::vjp::VjpFn;
 use crate::{Attr, Attrs, DType, TensorType};
@@ -27,8 +29,22 @@ pub struct OpDef {
     pub grad: Grad,
     /// Rewrites that start at this op.
     pub rules: &'static [Rule],
+    /// What must hold for run-time dims so that every index is in range; checked when
+    /// an entry is called. `require::nothing` if inference sees to it all.
+    pub needs: NeedsFn,
+    /// What a node costs by itself; `cost::as_lowered` where that follows from how it
+    /// is lowered.
+    pub cost: CostFn,
     pub lower: Lower,
     pub eval: Eval,
+}
+
+impl OpDef {
+    /// Whether it draws random numbers: a function of a key, not to be computed while
+    /// a graph is compiled.
+    pub fn is_random(&self) -> bool {
+        self.operands.iter().any(|o| o.kind == Kind::Key)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

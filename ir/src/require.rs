@@ -9,7 +9,7 @@ use crate::diag::Span;
 use crate::dim::Atom;
 use crate::graph::DimDecl;
 use crate::ops::window::Window;
-use crate::{Dim, Func, Node, Op, TensorType};
+use crate::{Attrs, Dim, Func, Node, Op, TensorType};
 use std::collections::BTreeSet;
 
 /// `value` must not be negative.
@@ -64,34 +64,24 @@ pub fn never_negative(value: &Dim, dims: &[DimDecl]) -> bool {
     shifted.is_never_negative()
 }
 
+/// What an op is asked about.
+pub struct NeedsCx<'a> {
+    pub op: Op,
+    pub operands: &'a [TensorType],
+    pub attrs: &'a Attrs,
+}
+
+/// Tells each size that must not be negative, and what is wrong if it is.
+pub type NeedsFn = fn(&NeedsCx<'_>, &mut dyn FnMut(Dim, String));
+
+/// For ops that need nothing but the types they were inferred with.
+pub fn nothing(_: &NeedsCx<'_>, _: &mut dyn FnMut(Dim, String)) {}
+
 fn of_node(func: &Func, node: &Node, need: &mut dyn FnMut(Dim, String)) {
+    let operands: Vec<TensorType> = node.operands.iter().map(|v| func.ty(*v).clone()).collect();
+    let cx = NeedsCx { op: node.op, operands: &operands, attrs: &node.attrs };
+    (node.op.def().needs)(&cx, need);
     let op = node.op.name();
-    let operand = |i: usize| func.ty(node.operands[i]);
-    match node.op {
-        Op::Slice => slice(node, operand(0), need),
-        Op::DynamicSlice => fits(op, operand(0), node.attrs.shape("sizes"), need),
-        Op::DynamicUpdateSlice => fits(op, operand(0), &operand(1).shape, need),
-        Op::Conv2d | Op::Conv2dGradInput => {
-            let size = [2, 3].map(|a| operand(1).shape[a].as_const().unwrap_or(1));
-            let image =
-                if node.op == Op::Conv2d { &operand(0).shape } else { node.attrs.shape("shape") };
-            window(op, &Window::conv(&node.attrs, size), image, need);
-        }
-        Op::Conv2dGradFilter => {
-            let size = match *node.attrs.ints("kernel") {
-                [h, w] => [h, w],
-                _ => [1, 1],
-            };
-            window(op, &Window::conv(&node.attrs, size), &operand(0).shape, need);
-        }
-        Op::MaxPool | Op::MaxPoolIndex | Op::MaxPoolTake | Op::AvgPool => {
-            window(op, &Window::pool(&node.attrs), &operand(0).shape, need);
-        }
-        Op::MaxPoolGrad | Op::AvgPoolGrad => {
-            window(op, &Window::pool(&node.attrs), node.attrs.shape("shape"), need);
-        }
-        _ => {}
-    }
     for &result in &node.results {
         for (axis, size) in func.ty(result).shape.iter().enumerate() {
             need(
@@ -102,26 +92,10 @@ fn of_node(func: &Func, node: &Node, need: &mut dyn FnMut(Dim, String)) {
     }
 }
 
-fn slice(node: &Node, x: &TensorType, need: &mut dyn FnMut(Dim, String)) {
-    for (axis, size) in x.shape.iter().enumerate() {
-        let (start, end) = (&node.attrs.shape("starts")[axis], &node.attrs.shape("ends")[axis]);
-        let stride = node.attrs.ints("strides")[axis];
-        let what = format!("slice {start}..{end} of axis {axis}, which has size {size}");
-        need(start.clone(), format!("{what}, starts before the first element"));
-        // The index after the last element taken: `end`, or less with strides.
-        let count = (end.clone() - start.clone()).ceil_div(stride);
-        let last = start.clone() + (count - Dim::constant(1)) * Dim::constant(stride);
-        let room = size.clone() - last - Dim::constant(1);
-        // Where `end` itself fits there is nothing to ask, and rounding may
-        // hide that.
-        if !(size.clone() - end.clone()).is_never_negative() {
-            need(room, format!("{what}, ends behind the last element"));
-        }
-    }
-}
-
-fn fits(op: &str, x: &TensorType, sizes: &[Dim], need: &mut dyn FnMut(Dim, String)) {
-    for (axis, (whole, part)) in x.shape.iter().zip(sizes).enumerate() {
+/// A box of these sizes fits the first operand.
+pub fn box_fits(cx: &NeedsCx<'_>, sizes: &[Dim], need: &mut dyn FnMut(Dim, String)) {
+    let op = cx.op.name();
+    for (axis, (whole, part)) in cx.operands[0].shape.iter().zip(sizes).enumerate() {
         need(
             whole.clone() - part.clone(),
             format!("`{op}` needs {part} elements of axis {axis}, which has {whole}"),
@@ -129,7 +103,14 @@ fn fits(op: &str, x: &TensorType, sizes: &[Dim], need: &mut dyn FnMut(Dim, Strin
     }
 }
 
-fn window(op: &str, window: &Window, image: &[Dim], need: &mut dyn FnMut(Dim, String)) {
+/// At least one window fits the image.
+pub(crate) fn window_fits(
+    cx: &NeedsCx<'_>,
+    window: &Window,
+    image: &[Dim],
+    need: &mut dyn FnMut(Dim, String),
+) {
+    let op = cx.op.name();
     for axis in 0..2 {
         let what = ["height", "width"][axis];
         let size = &image[2 + axis];

@@ -35,7 +35,7 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
     let node = &r.old.nodes[id];
     let def = node.op.def();
     let Eval::Pure(eval) = def.eval else { return Ok(None) };
-    let skip = !node.op.is_pure() || node.op == Op::Const || def.name.starts_with("random");
+    let skip = !node.op.is_pure() || node.op == Op::Const || def.is_random();
     let [result] = node.results.as_slice() else { return Ok(None) };
     if skip {
         return Ok(None);

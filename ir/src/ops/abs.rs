@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Sign, n.operands[0])))),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Abs, a)),
     eval: Eval::Pure(|cx| eval_num(cx, f64::abs, i64::wrapping_abs)),
 };

@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|_, n, _| Some(n.ct)),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Add, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a + b, i64::wrapping_add)),
 };

@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Or),
     eval: Eval::Pure(|cx| eval_reduce_bool(cx, false, |a, b| a | b)),
 };

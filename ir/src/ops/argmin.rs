@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_arg,
     grad: Grad::Undefined("argmin has no derivative: its result is an index"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::ArgMin),
     eval: Eval::Pure(|cx| {
         eval_arg(

@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: state::assignable,
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: |cx| crate::cost::written(cx, crate::cost::none(), false),
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

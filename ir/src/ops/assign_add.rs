@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: state::accumulable,
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: |cx| crate::cost::written(cx, cx.elements(0), true),
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

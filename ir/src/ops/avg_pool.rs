@@ -25,6 +25,11 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::AvgPoolGrad, &[n.ct], attrs))
     }),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
+    },
+    // And the division.
+    cost: |cx| crate::cost::windows(cx, cx.result_elements(), 1),
     lower: Lower::Index(|k, at| {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);

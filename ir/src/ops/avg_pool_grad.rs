@@ -30,6 +30,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Vjp(|e, n, _| Some(e.emit(Op::AvgPool, &[n.ct], window::pool_attrs(n.attrs)))),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), cx.attrs.shape("shape"), need);
+    },
+    cost: |cx| crate::cost::windows(cx, cx.elements(0), 1),
     lower: Lower::Index(|k, at| {
         let window = Window::pool(k.attrs());
         let (out, image) = (k.operand_type(0).shape, k.result_type());

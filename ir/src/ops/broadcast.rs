@@ -67,6 +67,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.reshape(e.sum(n.ct, &summed), &x.shape))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let x = k.operand_type(0);
         let shape = k.result_type().shape;

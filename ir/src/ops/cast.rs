@@ -33,6 +33,8 @@ pub const DEF: OpDef = OpDef {
         (from.is_float() && to.is_float()).then(|| e.cast(n.ct, from))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let to = k.result_type().dtype;
         let float = k.reg_type(a[0]).is_float();

@@ -34,6 +34,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(gets, n.ct, e.splat_like(0.0, n.ct)))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let x = k.op(ScalarOp::Max, &[a[0], a[1]]);
         k.op(ScalarOp::Min, &[x, a[2]])

@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| queue::queue(cx).map(|_| vec![]),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("a literal does not depend on anything"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Constant,
     eval: Eval::Pure(|cx| match cx.attrs.tensor("value") {
         Some(t) => Ok(vec![Array::from_tensor(t)]),

@@ -2,7 +2,7 @@
 
 use super::conv::{self, Computes};
 use super::sizes;
-use super::window::{self, DILATION, GROUPS, PAD, STRIDE};
+use super::window::{self, DILATION, GROUPS, PAD, STRIDE, Window};
 use crate::lower::{Contraction, Lower};
 use crate::op::*;
 use crate::{OpDef, TensorType};
@@ -32,6 +32,12 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    needs: |cx, need| {
+        let filter = &cx.operands[1].shape;
+        let size = [2, 3].map(|axis| filter[axis].as_const().unwrap_or(1));
+        crate::require::window_fits(cx, &Window::conv(cx.attrs, size), &cx.operands[0].shape, need);
+    },
+    cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::Conv2d),
     eval: Eval::Pure(|cx| conv::eval(cx, Computes::Output)),
 };

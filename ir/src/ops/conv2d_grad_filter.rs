@@ -2,7 +2,7 @@
 
 use super::conv::{self, Computes, KERNEL};
 use super::sizes;
-use super::window::{self, DILATION, GROUPS, PAD, STRIDE};
+use super::window::{self, DILATION, GROUPS, PAD, STRIDE, Window};
 use crate::lower::{Contraction, Lower};
 use crate::op::*;
 use crate::{Dim, OpDef, TensorType};
@@ -46,6 +46,14 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    needs: |cx, need| {
+        let size = match *cx.attrs.ints("kernel") {
+            [h, w] => [h, w],
+            _ => [1, 1],
+        };
+        crate::require::window_fits(cx, &Window::conv(cx.attrs, size), &cx.operands[0].shape, need);
+    },
+    cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::Conv2dGradFilter),
     eval: Eval::Pure(|cx| conv::eval(cx, Computes::Filter)),
 };

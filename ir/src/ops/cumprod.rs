@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_scan,
     grad: Grad::Vjp(|e, n, _| Some(vjp(e, n))),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Scan(Combine::Prod),
     eval: Eval::Pure(|cx| eval_scan(cx, (1.0, |a, b| a * b), (1, i64::wrapping_mul))),
 };

@@ -20,6 +20,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::CumSum, &[n.ct], attrs))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Scan(Combine::Sum),
     eval: Eval::Pure(|cx| eval_scan(cx, (0.0, |a, b| a + b), (0, i64::wrapping_add))),
 };

@@ -21,6 +21,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("what waits in a queue does not depend on this call's values"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

@@ -44,6 +44,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("a size does not depend on values"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, _| {
         let size = k.attrs().shape("size").first().cloned().unwrap_or(0i64.into());
         let value = k.index(&super::pull::ix(&size));

@@ -22,6 +22,8 @@ pub const DEF: OpDef = OpDef {
         Some(if i == 0 { e.div(n.ct, b) } else { e.neg(e.div(e.mul(n.ct, n.out), b)) })
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Div, a)),
     eval: Eval::Pure(|cx| {
         eval_num2(cx, |a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) })

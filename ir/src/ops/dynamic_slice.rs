@@ -41,6 +41,8 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    needs: |cx, need| crate::require::box_fits(cx, cx.attrs.shape("sizes"), need),
+    cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {
         let (x, size) = (k.operand_type(0).shape, k.result_type().shape);
         let from: Vec<Ix> = (0..at.len())

@@ -48,6 +48,8 @@ pub const DEF: OpDef = OpDef {
         }
     }),
     rules: &[],
+    needs: |cx, need| crate::require::box_fits(cx, &cx.operands[1].shape, need),
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let (x, update) = (k.operand_type(0).shape, k.operand_type(1).shape);
         let old = k.operand(0, at);

@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, n.out))),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Exp, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::exp)),
 };

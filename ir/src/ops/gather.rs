@@ -57,6 +57,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.transpose(scatter_add::emit(e, zeros, ids, rows), &back))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {
         let axis = k.attrs().int("axis") as usize;
         let ids_rank = k.operand_type(1).rank();

@@ -47,6 +47,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Structural,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Region,
     eval: Eval::Interpreter,
 };

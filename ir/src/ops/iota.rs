@@ -51,6 +51,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it does not depend on anything"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let axis = k.attrs().int("axis") as usize;
         let count = k.index(&at[axis]);

@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: predicate,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let infinity = k.constant(Scalar::of(k.reg_type(a[0]), f64::INFINITY));
         let size = k.op(ScalarOp::Abs, a);

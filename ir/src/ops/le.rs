@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: predicate,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Le, a)),
     eval: Eval::Pure(|cx| eval_compare(cx, |a, b| a <= b, |a, b| a <= b)),
 };

@@ -81,6 +81,8 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::MatMul),
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;

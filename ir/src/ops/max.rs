@@ -19,6 +19,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Vjp(vjp_extreme),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Max),
     eval: Eval::Pure(|cx| {
         let least = max_start(cx.operands[0].dtype);

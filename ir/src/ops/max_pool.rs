@@ -28,6 +28,10 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::MaxPoolGrad, &[n.ct, index], attrs))
     }),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
+    },
+    cost: |cx| crate::cost::windows(cx, cx.result_elements(), 0),
     lower: Lower::Index(|k, at| {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);

@@ -33,6 +33,10 @@ pub const DEF: OpDef = OpDef {
         (i == 0).then(|| e.emit(Op::MaxPoolTake, &[n.ct, n.operands[1]], attrs))
     }),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), cx.attrs.shape("shape"), need);
+    },
+    cost: |cx| crate::cost::counted(cx, cx.elements(0)),
     lower: Lower::Index(|k, at| {
         let window = Window::pool(k.attrs());
         let (out, image) = (k.operand_type(0).shape, k.result_type());

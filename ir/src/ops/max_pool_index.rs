@@ -27,6 +27,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("indices do not change with the values"),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
+    },
+    cost: |cx| crate::cost::windows(cx, cx.result_elements(), 0),
     lower: Lower::Index(|k, at| {
         let window = Window::pool(k.attrs());
         let x = k.operand_type(0);

@@ -1,7 +1,7 @@
 //! The elements a max pooling chose, from another image.
 
 use super::util::*;
-use super::window::{self, POOL_ATTRS};
+use super::window::{self, POOL_ATTRS, Window};
 use super::{pull, sizes};
 use crate::eval::Data;
 use crate::kernel::ScalarOp;
@@ -28,6 +28,10 @@ pub const DEF: OpDef = OpDef {
         (i == 0).then(|| e.emit(Op::MaxPoolGrad, &[n.ct, n.operands[1]], attrs))
     }),
     rules: &[],
+    needs: |cx, need| {
+        crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
+    },
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let image = k.operand_type(0).shape;
         let index = k.operand(1, at);

@@ -27,6 +27,8 @@ pub const DEF: OpDef = OpDef {
     rules: RULES,
     // Narrow floats are summed in f32: their own sum may overflow where the
     // average does not.
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Expand(|e, operands, attrs| {
         let x = e.ty(operands[0]);
         let axes = attrs.ints("axes");

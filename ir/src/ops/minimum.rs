@@ -24,6 +24,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Eq, this, other), half, wins))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Min, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, float_min, i64::min)),
 };

@@ -19,6 +19,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, i| Some(e.mul(n.ct, n.operands[1 - i]))),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Mul, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a * b, i64::wrapping_mul)),
 };

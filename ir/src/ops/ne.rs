@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: predicate,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let truth = k.reg_type(a[0]) == ScalarType::Bool;
         k.op(if truth { ScalarOp::Xor } else { ScalarOp::Ne }, a)

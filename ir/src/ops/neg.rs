@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.neg(n.ct))),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Neg, a)),
     eval: Eval::Pure(|cx| eval_num(cx, |x| -x, i64::wrapping_neg)),
 };

@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Not, a)),
     eval: Eval::Pure(|cx| eval_bits(cx, |x| !x, |x| !x)),
 };

@@ -38,6 +38,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("integers have no gradient"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let (last, ids) = match at.split_last() {
             Some(parts) => parts,

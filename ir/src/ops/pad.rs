@@ -106,6 +106,8 @@ pub const DEF: OpDef = OpDef {
         Some(slice::emit(e, ct, starts, ends, interior.iter().map(|i| i + 1).collect()))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let x = k.operand_type(0);
         let low = k.attrs().shape("low").to_vec();

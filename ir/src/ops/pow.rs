@@ -36,6 +36,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, slope))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         if k.reg_type(a[0]).is_float() {
             k.call(Elementary::Pow, a)

@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Vjp(|e, n, _| Some(vjp(e, n))),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Prod),
     eval: Eval::Pure(|cx| eval_reduce(cx, (1.0, |a, b| a * b), (1, i64::wrapping_mul))),
 };

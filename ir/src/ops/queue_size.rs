@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| queue::queue(cx).map(|_| vec![TensorType::scalar(DType::I64)]),
     grad: Grad::Zero("a number of elements does not depend on values"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

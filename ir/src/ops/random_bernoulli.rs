@@ -36,6 +36,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: philox::NO_GRAD,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Expand(|e, operands, attrs| {
         let given = Attrs::none()
             .with("shape", Attr::Shape(attrs.shape("shape").to_vec()))

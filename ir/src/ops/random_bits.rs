@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: philox::NO_GRAD,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let i = philox::linear(k, at);
         let word = philox::lower_word(k, i);

@@ -45,6 +45,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: philox::NO_GRAD,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let seed = lower_seed(k);
         let size = k.result_type().shape[0].clone();

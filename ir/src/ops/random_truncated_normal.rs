@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
     infer: philox::floats,
     grad: philox::NO_GRAD,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Expand(|e, operands, attrs| {
         let dtype = attrs.dtype("dtype").unwrap_or(DType::F32);
         let wide = widened(dtype);

@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| Ok(vec![state::variable(cx)?.clone()]),
     grad: Grad::Structural,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

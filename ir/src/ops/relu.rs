@@ -21,6 +21,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Gt, n.out, zero), n.ct, zero))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         // Not `Max`: a compare and a blend are cheaper, and keep NaN as well.
         let zero = k.constant(Scalar::of(k.reg_type(a[0]), 0.0));

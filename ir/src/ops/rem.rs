@@ -26,6 +26,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.neg(e.mul(n.ct, quotient)))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let float = k.reg_type(a[0]).is_float();
         if float { k.call(Elementary::RemFloat, a) } else { k.op(ScalarOp::Rem, a) }

@@ -37,6 +37,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Vjp(|e, n, _| Some(e.reshape(n.ct, &e.ty(n.operands[0]).shape))),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reshape,
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;

@@ -31,6 +31,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::Reverse, &[n.ct], Attrs::none().with("axes", Attr::Ints(axes))))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let shape = k.result_type().shape;
         let axes = k.attrs().ints("axes").to_vec();

@@ -21,6 +21,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(e.splat_like(-0.5, n.out), cube)))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Rsqrt, a)),
     eval: Eval::Pure(|cx| eval_float(cx, |x| 1.0 / x.sqrt())),
 };

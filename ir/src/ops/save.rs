@@ -42,6 +42,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

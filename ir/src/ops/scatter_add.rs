@@ -33,6 +33,8 @@ pub const DEF: OpDef = OpDef {
         _ => None,
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::ScatterAdd),
     eval: Eval::Pure(|cx| {
         let [base, ids, updates] = cx.operands else { return Err("expected 3 operands".into()) };

@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| check(cx, state::variable(cx)?),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: |cx| crate::cost::rows_written(cx, false),
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

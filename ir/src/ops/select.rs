@@ -42,6 +42,8 @@ pub const DEF: OpDef = OpDef {
         }
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Select, a)),
     eval: Eval::Pure(|cx| {
         let Data::Bool(cond) = &cx.operands[0].data else { return Err("expected bool".into()) };

@@ -20,6 +20,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(n.out, e.sub(one, n.out))))
     }),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Sigmoid, a)),
     eval: Eval::Pure(|cx| {
         // Never exponentiates a positive number, so nothing overflows.

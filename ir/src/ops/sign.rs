@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("the sign is constant wherever it has a derivative"),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
         let ty = k.reg_type(a[0]);
         let zero = k.constant(Scalar::of(ty, 0.0));

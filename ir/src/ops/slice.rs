@@ -5,6 +5,7 @@ use super::{pad, pull, sizes};
 use crate::attr::AttrKind;
 use crate::lower::Lower;
 use crate::op::*;
+use crate::require::NeedsCx;
 use crate::rule::{Match, Rule};
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
@@ -92,6 +93,8 @@ pub const DEF: OpDef = OpDef {
         Some(pad::emit(e, n.ct, low.to_vec(), high, interior, 0.0))
     }),
     rules: RULES,
+    needs: needs,
+    cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {
         let starts = k.attrs().shape("starts").to_vec();
         let strides = k.attrs().ints("strides").to_vec();
@@ -123,6 +126,25 @@ pub const DEF: OpDef = OpDef {
         }))])
     }),
 };
+
+/// Where sizes are known only at run time, the slice must fit all the same.
+fn needs(cx: &NeedsCx<'_>, need: &mut dyn FnMut(Dim, String)) {
+    for (axis, size) in cx.operands[0].shape.iter().enumerate() {
+        let (start, end) = (&cx.attrs.shape("starts")[axis], &cx.attrs.shape("ends")[axis]);
+        let stride = cx.attrs.ints("strides")[axis];
+        let what = format!("slice {start}..{end} of axis {axis}, which has size {size}");
+        need(start.clone(), format!("{what}, starts before the first element"));
+        // The index after the last element taken: `end`, or less with strides.
+        let count = (end.clone() - start.clone()).ceil_div(stride);
+        let last = start.clone() + (count - Dim::constant(1)) * Dim::constant(stride);
+        let room = size.clone() - last - Dim::constant(1);
+        // Where `end` itself fits there is nothing to ask, and rounding may
+        // hide that.
+        if !(size.clone() - end.clone()).is_never_negative() {
+            need(room, format!("{what}, ends behind the last element"));
+        }
+    }
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

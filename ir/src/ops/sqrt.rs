@@ -21,6 +21,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.div(e.mul(n.ct, e.splat_like(0.5, n.ct)), n.out))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sqrt, a)),
     eval: Eval::Pure(|cx| eval_float(cx, f64::sqrt)),
 };

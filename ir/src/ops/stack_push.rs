@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
     infer: |_| Ok(vec![]),
     grad: Grad::Structural,
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

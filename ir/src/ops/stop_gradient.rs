@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("`stop_gradient` was asked to stop it"),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Map(|_, a| a[0]),
     eval: Eval::Pure(|cx| Ok(vec![cx.operands[0].clone()])),
 };

@@ -22,6 +22,8 @@ pub const DEF: OpDef = OpDef {
         Some(unreduced(e, n.ct, &shape, n.attrs.ints("axes"), n.attrs.bool("keep")))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Sum),
     eval: Eval::Pure(|cx| eval_reduce(cx, (0.0, |a, b| a + b), (0, i64::wrapping_add))),
 };

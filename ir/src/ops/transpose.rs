@@ -44,6 +44,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.transpose(n.ct, &inverse))
     }),
     rules: RULES,
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
         let perm = k.attrs().ints("perm").to_vec();
         let mut from = vec![Ix::constant(0); perm.len()];
