@@ -339,4 +339,30 @@ pub const CODES: &[Code] = &[
         "A library is used by several graphs and owns nothing. Functions in it may declare \
          variables, which belong to the calls.",
     ),
+    graph(
+        "E0150",
+        "a number divided by zero",
+        "Numbers in the text are worked out exactly when the graph is compiled, and no number is the \
+         result of a division by zero. Infinity is written `inf`; tensors divide as their element \
+         type does.",
+        "let STEPS = 0\nentry f(x: f32[]) -> f32[] {\n  return x * (1 / STEPS)\n}\n",
+        "let STEPS = 4\nentry f(x: f32[]) -> f32[] {\n  return x * (1 / STEPS)\n}\n",
+    ),
+    graph(
+        "E0151",
+        "a graph that takes too long to work out",
+        "Functions are inlined and `for` is written out when the graph is compiled. A function that \
+         calls another twice, which calls another twice, and so on, doubles the work with each \
+         line. Name a result and use the name; loops that run many times are `while`.",
+        "entry f(x: f32[]) -> f32[] {\n  for i in 0..60000 {\n    for j in 0..60000 {\n      y = x\n    }\n  }\n  return x\n}\n",
+        "entry f(x: f32[]) -> f32[] {\n  for i in 0..60 {\n    for j in 0..60 {\n      y = x\n    }\n  }\n  return x\n}\n",
+    ),
+    graph(
+        "E0152",
+        "a list that is too long",
+        "Lists are held in memory while the graph is compiled, so their length has a limit. Large \
+         constants are kept in files.",
+        "entry f() -> f32[] {\n  a = [i for i in 0..60000]\n  b = [..a, ..a, ..a, ..a, ..a]\n  c = [..b, ..b, ..b, ..b]\n  return cast(len(c), to: f32)\n}\n",
+        "entry f() -> f32[] {\n  a = [i for i in 0..60000]\n  b = [..a, ..a, ..a, ..a, ..a]\n  return cast(len(b), to: f32)\n}\n",
+    ),
 ];

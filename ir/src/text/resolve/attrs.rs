@@ -100,8 +100,7 @@ impl Resolver<'_> {
                 .collect::<Option<Vec<i64>>>()
                 .map(Attr::Ints),
             (AttrKind::Ints, v) => int(v).map(|v| Attr::Ints(vec![axis(v)])),
-            (AttrKind::Float, Val::Float(v)) => Some(Attr::float(*v)),
-            (AttrKind::Float, Val::Int(v)) => Some(Attr::float(*v as f64)),
+            (AttrKind::Float, v) => super::number::to_f64(v).map(Attr::float),
             (AttrKind::Bool, Val::Bool(v)) => Some(Attr::Bool(*v)),
             (AttrKind::Str, Val::Str(s)) => Some(Attr::Str(s.to_string())),
             (AttrKind::DType, Val::DType(d)) => Some(Attr::DType(*d)),
@@ -136,6 +135,18 @@ impl Resolver<'_> {
             if matches!(val, Val::Tensor(_) | Val::Var(_)) {
                 diag = diag.help("attributes are known when the graph is compiled");
             }
+            if matches!(spec.kind, AttrKind::Int | AttrKind::Ints) {
+                let (val, span) = match val {
+                    Val::List(items) => {
+                        match items.iter().find(|i| int(&i.val).is_none()) {
+                            Some(item) => (&item.val, item.span),
+                            None => (val, span),
+                        }
+                    }
+                    val => (val, span),
+                };
+                diag = self.round_it(diag, val, span);
+            }
             self.error(diag);
         }
         attr
@@ -163,7 +174,7 @@ impl Resolver<'_> {
                                 dims.push(Dim::constant(i64::try_from(*v).ok()?))
                             }
                             Val::Dim(d) => dims.push(d.clone()),
-                            _ => return self.bad_shape(expr.span),
+                            val => return self.bad_shape(val, item.span),
                         }
                     }
                     Some(dims)
@@ -171,7 +182,7 @@ impl Resolver<'_> {
                 Val::Int(v) if v >= 0 => Some(vec![Dim::constant(i64::try_from(v).ok()?)]),
                 Val::Dim(d) => Some(vec![d]),
                 Val::Poison => None,
-                _ => self.bad_shape(expr.span),
+                val => self.bad_shape(&val, expr.span),
             };
         };
         let mut dims = vec![];
@@ -237,17 +248,21 @@ impl Resolver<'_> {
                 Val::Dim(d) => Some(vec![d]),
                 Val::Shape(dims) => Some(dims.to_vec()),
                 Val::Poison => None,
-                _ => self.bad_shape(expr.span),
+                val => self.bad_shape(&val, expr.span),
             };
         };
         items.iter().map(|item| self.dim(item)).collect()
     }
 
-    fn bad_shape(&mut self, span: Span) -> Option<Vec<Dim>> {
-        self.error(
-            Diag::error("E0205", "expected a shape")
+    fn bad_shape(&mut self, val: &Val, span: Span) -> Option<Vec<Dim>> {
+        let diag = match val {
+            Val::Ratio(_) | Val::Float(_) => Diag::error("E0226", "a size is a whole number")
+                .at(span, format!("this is {}", val.describe())),
+            _ => Diag::error("E0205", "expected a shape")
                 .at(span, "a shape is a list such as `[B, 10]`"),
-        );
+        };
+        let diag = self.round_it(diag, val, span);
+        self.error(diag);
         None
     }
 }

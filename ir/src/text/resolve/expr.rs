@@ -31,6 +31,9 @@ const BUILTINS: &[&str] = &[
 
 impl Resolver<'_> {
     pub(super) fn expr(&mut self, expr: &Expr, want: Want) -> Val {
+        if !self.work(1, expr.span) {
+            return Val::Poison;
+        }
         self.nested(expr.span, |r| r.expr_inner(expr, want)).unwrap_or(Val::Poison)
     }
 
@@ -46,10 +49,16 @@ impl Resolver<'_> {
                 if items.iter().any(|i| i.val.is_poison()) {
                     return Val::Poison;
                 }
-                Val::List(Rc::new(items))
+                self.list(items, expr.span)
             }
             ExprKind::Every(item, each) => self.every(item, each),
-            ExprKind::Tuple(items) => Val::Tuple(Rc::new(self.items(items))),
+            ExprKind::Tuple(items) => {
+                let items = self.items(items);
+                match self.list(items, expr.span) {
+                    Val::List(items) => Val::Tuple(items),
+                    val => val,
+                }
+            }
             ExprKind::Type(ty, false) => match DType::from_name(&ty.dtype.text) {
                 Some(d) => Val::DType(d),
                 None => Val::Poison,
@@ -95,6 +104,10 @@ impl Resolver<'_> {
                     }
                 }
                 (ExprKind::Rest(_), Val::List(items) | Val::Tuple(items)) => {
+                    if !self.fits_list(out.len(), items.len(), item.span) {
+                        out.push(Spanned { val: Val::Poison, span: item.span });
+                        return out;
+                    }
                     out.extend(items.iter().cloned())
                 }
                 (_, val) => out.push(Spanned { val, span: item.span }),
@@ -153,9 +166,24 @@ impl Resolver<'_> {
         }
     }
 
-    /// A top-level `let`: evaluated where it is used.
+    /// A top-level `let`. Numbers, lists and the like are worked out once; a tensor
+    /// is computed where it is used.
     pub(super) fn let_value(&mut self, item: &Rc<ast::LetItem>) -> Val {
         let module = self.module();
+        let key = (module, item.name.text.clone());
+        if let Some(known) = self.let_values.get(&key) {
+            return known.clone();
+        }
+        let before = self.diags.len();
+        let val = self.compute_let(item, module);
+        // What failed has been reported: once is enough.
+        if val.is_constant() || (val.is_poison() && self.diags.len() > before) {
+            self.let_values.insert(key, val.clone());
+        }
+        val
+    }
+
+    fn compute_let(&mut self, item: &Rc<ast::LetItem>, module: usize) -> Val {
         let circular = self
             .frames
             .iter()
@@ -237,6 +265,10 @@ impl Resolver<'_> {
     fn call(&mut self, call: &Call, span: Span, want: Want) -> Val {
         let name = &*call.callee.text;
         if let Some((module, index)) = self.function(name) {
+            // A call costs more than an expression: names, a frame, the parameters.
+            if !self.work(8, span) {
+                return Val::Poison;
+            }
             return self.call_function(module, index, call, span, want);
         }
         if let Some(op) = self.ops.get(name).copied() {
@@ -366,6 +398,11 @@ impl Resolver<'_> {
         match (op, &val) {
             (_, Val::Poison) => Val::Poison,
             (Unary::Neg, Val::Int(v)) => Val::Int(v.wrapping_neg()),
+            (Unary::Neg, Val::Ratio(_)) => {
+                let zero = Spanned { val: Val::Int(0), span };
+                let x = Spanned { val, span: inner.span };
+                self.fold(Binary::Sub, &zero, &x, span).unwrap_or(Val::Poison)
+            }
             (Unary::Neg, Val::Float(v)) => Val::Float(-v),
             (Unary::Neg, Val::Dim(d)) => Val::size(crate::Dim::constant(0) - d.clone()),
             (Unary::Not, Val::Bool(v)) => Val::Bool(!v),
@@ -422,7 +459,12 @@ impl Resolver<'_> {
             Val::Tensor(v) => Some(*v),
             Val::Var(var) => self.read(*var, span),
             Val::Poison => None,
-            Val::Int(_) | Val::Float(_) | Val::Bool(_) | Val::Const(_) | Val::List(_) => {
+            Val::Int(_)
+            | Val::Ratio(_)
+            | Val::Float(_)
+            | Val::Bool(_)
+            | Val::Const(_)
+            | Val::List(_) => {
                 let dtype = dtype.or_else(|| self.natural_dtype(val));
                 let Some(dtype) = dtype else {
                     self.error(

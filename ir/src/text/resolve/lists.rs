@@ -14,6 +14,9 @@ use std::rc::Rc;
 /// Rounds of one `for`.
 const MAX_ROUNDS: i128 = 65_536;
 
+/// Items of one list.
+const MAX_ITEMS: usize = 1 << 20;
+
 impl Resolver<'_> {
     /// The body once for each item. It is no block of its own: names given in it are
     /// seen by the next round and by what follows.
@@ -25,7 +28,7 @@ impl Resolver<'_> {
             .map(|e| self.frame().scopes.last().and_then(|s| s.get(&e.name.text)).cloned())
             .collect();
         for round in 0..rounds.first().map_or(0, Vec::len) {
-            if self.full() {
+            if self.full() || !self.work(1, body.span) {
                 break;
             }
             self.name_items(each, &rounds, round);
@@ -59,7 +62,7 @@ impl Resolver<'_> {
             }
             out.push(Spanned { val, span: item.span });
         }
-        Val::List(Rc::new(out))
+        self.list(out, item.span)
     }
 
     /// A variable's value instead of the variable, also inside lists.
@@ -73,6 +76,10 @@ impl Resolver<'_> {
     }
 
     fn read_items(&mut self, items: &Rc<Vec<Spanned>>) -> Rc<Vec<Spanned>> {
+        let Some(first) = items.first() else { return items.clone() };
+        if !self.work(weight(items, MAX_ITEMS), first.span) {
+            return items.clone();
+        }
         if items.iter().all(|i| i.val.vars().is_empty()) {
             return items.clone();
         }
@@ -134,10 +141,34 @@ impl Resolver<'_> {
         Some(out)
     }
 
+    /// A list, unless it has too many items, those of the lists in it counted.
+    pub(super) fn list(&mut self, items: Vec<Spanned>, span: Span) -> Val {
+        let weight = weight(&items, MAX_ITEMS);
+        if !self.fits_list(0, weight, span) {
+            return Val::Poison;
+        }
+        Val::List(Rc::new(items))
+    }
+
+    /// Whether a list of `before` items may have `more`; counted as work.
+    pub(super) fn fits_list(&mut self, before: usize, more: usize, span: Span) -> bool {
+        if before + more > MAX_ITEMS {
+            self.error(
+                Diag::error("E0152", format!("a list has more than {MAX_ITEMS} items"))
+                    .at(span, "it is this long with these")
+                    .help("keep large constants in a file: `file(\"data.npy\")`"),
+            );
+            return false;
+        }
+        self.work(more, span)
+    }
+
     fn items_of(&mut self, each: &Each) -> Option<Vec<Spanned>> {
         let span = each.list.span;
         match self.expr(&each.list, None) {
-            Val::List(items) | Val::Tuple(items) => Some(items.to_vec()),
+            Val::List(items) | Val::Tuple(items) => {
+                self.work(items.len(), span).then(|| items.to_vec())
+            }
             Val::Shape(dims) => {
                 let sizes = dims.iter().map(|d| Spanned { val: Val::size(d.clone()), span });
                 Some(sizes.collect())
@@ -171,6 +202,9 @@ impl Resolver<'_> {
                 Some(vec![Spanned { val: Val::Int(a), span }])
             }
             (Val::Int(a), Val::Int(b)) if b.saturating_sub(a) <= MAX_ROUNDS => {
+                if !self.work((b - a).max(0) as usize, span) {
+                    return None;
+                }
                 Some((a..b).map(|i| Spanned { val: Val::Int(i), span }).collect())
             }
             (Val::Int(_), Val::Int(_)) => {
@@ -182,15 +216,18 @@ impl Resolver<'_> {
                 None
             }
             (a, b) => {
-                let (at, what) = match a {
-                    Val::Int(_) => (end_span, b.describe()),
-                    _ => (span, a.describe()),
+                let (at, val) = match a {
+                    Val::Int(_) => (end_span, b),
+                    _ => (span, a),
                 };
-                self.error(
-                    Diag::error("E0471", "a range goes from one whole number to another")
-                        .at(at, format!("this is {what}"))
-                        .help("loops whose length is known only at run time are `while`"),
-                );
+                let what = val.describe();
+                let diag = Diag::error("E0471", "a range goes from one whole number to another")
+                    .at(at, format!("this is {what}"));
+                let diag = match val {
+                    Val::Ratio(_) | Val::Float(_) => self.round_it(diag, &val, at),
+                    _ => diag.help("loops whose length is known only at run time are `while`"),
+                };
+                self.error(diag);
                 None
             }
         }
@@ -214,4 +251,20 @@ impl Resolver<'_> {
             ),
         }
     }
+}
+
+/// How many items a list has, with those of the lists in it: lists that share their
+/// parts can be large beyond what was written. Counting stops after `limit`.
+pub(super) fn weight(items: &[Spanned], limit: usize) -> usize {
+    let mut total = 0usize;
+    for item in items {
+        total += match &item.val {
+            Val::List(inner) | Val::Tuple(inner) => 1 + weight(inner, limit.saturating_sub(total)),
+            _ => 1,
+        };
+        if total > limit {
+            break;
+        }
+    }
+    total
 }

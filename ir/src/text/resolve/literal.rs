@@ -1,15 +1,20 @@
 //! Numbers and lists at compile time, and how they become tensors.
 
 use super::Resolver;
-use super::scope::{Spanned, Val};
+use super::number::Ratio;
+use super::scope::Val;
 use crate::diag::{Diag, Span};
-use crate::text::ast::{self, Binary, ExprKind};
+use crate::text::ast::{self, ExprKind};
 use crate::{DType, Tensor};
 use std::sync::Arc;
+
+/// Bytes of all typed literals of a graph.
+const MAX_LITERALS: usize = 1 << 30;
 
 /// Elements of a literal before their type is known.
 pub(super) enum Number {
     Int(i128),
+    Ratio(Ratio),
     Float(f64),
     Bool(bool),
 }
@@ -18,6 +23,7 @@ impl Number {
     pub fn of(val: &Val) -> Option<Number> {
         Some(match val {
             Val::Int(v) => Number::Int(*v),
+            Val::Ratio(r) => Number::Ratio(*r),
             Val::Float(v) => Number::Float(*v),
             Val::Bool(v) => Number::Bool(*v),
             _ => return None,
@@ -30,7 +36,7 @@ impl Number {
             (Number::Bool(v), DType::Bool) => out.push(*v as u8),
             (Number::Bool(v), _) => return Err(format!("`{v}` is a bool, not {dtype}")),
             (Number::Int(0 | 1), DType::Bool)
-            | (Number::Int(_) | Number::Float(_), DType::Bool) => {
+            | (Number::Int(_) | Number::Ratio(_) | Number::Float(_), DType::Bool) => {
                 return Err("a bool is `true` or `false`".into());
             }
             (Number::Int(v), _) if dtype.is_int() => {
@@ -51,7 +57,11 @@ impl Number {
                     false => format!("{v:?} is not a whole number, but {dtype} is wanted"),
                 });
             }
+            (Number::Ratio(r), _) if dtype.is_int() => {
+                return Err(format!("{r} is not a whole number, but {dtype} is wanted"));
+            }
             (Number::Int(v), _) => push_float(*v as f64, dtype, out),
+            (Number::Ratio(r), _) => push_float(r.to_f64(), dtype, out),
             (Number::Float(v), _) => push_float(*v, dtype, out),
         }
         Ok(())
@@ -74,7 +84,7 @@ impl Resolver<'_> {
     pub(super) fn natural_dtype(&self, val: &Val) -> Option<DType> {
         match val {
             Val::Int(_) => Some(DType::I32),
-            Val::Float(_) => Some(DType::F32),
+            Val::Ratio(_) | Val::Float(_) => Some(DType::F32),
             Val::Bool(_) => Some(DType::Bool),
             Val::Const(t) => Some(t.dtype()),
             Val::List(items) => {
@@ -99,6 +109,11 @@ impl Resolver<'_> {
     pub(super) fn literal(&mut self, val: &Val, span: Span, dtype: DType) -> Option<Tensor> {
         if let Val::Const(t) = val {
             return Some((**t).clone());
+        }
+        if let Val::List(items) = val
+            && !self.work(super::lists::weight(items, usize::MAX), span)
+        {
+            return None;
         }
         let mut shape = vec![];
         let mut bytes = vec![];
@@ -160,7 +175,12 @@ impl Resolver<'_> {
                     return None;
                 }
                 if let Err(why) = number.push(dtype, out) {
-                    self.error(Diag::error("E0220", why).at(span, format!("wanted as {dtype}")));
+                    let diag = Diag::error("E0220", why).at(span, format!("wanted as {dtype}"));
+                    let diag = match dtype.is_int() {
+                        true => self.round_it(diag, other, span),
+                        false => diag,
+                    };
+                    self.error(diag);
                     return None;
                 }
                 Some(())
@@ -184,11 +204,18 @@ impl Resolver<'_> {
             );
         };
         let count = shape.iter().try_fold(1usize, |n, d| n.checked_mul(*d));
-        let Some(count) = count.filter(|c| *c <= 1 << 33) else {
+        let total = count
+            .and_then(|c| c.checked_mul(want.dtype.size()))
+            .and_then(|bytes| bytes.checked_add(self.literal_bytes))
+            .filter(|total| *total <= MAX_LITERALS);
+        let (Some(count), Some(total)) = (count, total) else {
             return self.error(
-                Diag::error("E0221", "this literal is too large").at(ty.span, want.to_string()),
+                Diag::error("E0221", "this literal is too large")
+                    .at(ty.span, format!("{want}, with the other literals more than 1 GiB"))
+                    .help("`broadcast` a scalar, or keep the data in a file: `file(\"w.npy\")`"),
             );
         };
+        self.literal_bytes = total;
         if let [ast::Expr { kind: ExprKind::Bytes(text), span }] = items {
             let bytes = super::super::print::from_base64(text);
             let tensor =
@@ -231,99 +258,5 @@ impl Resolver<'_> {
             Some(t) => Val::Const(Arc::new(t)),
             None => Val::Poison,
         }
-    }
-
-    /// Arithmetic on numbers and sizes at compile time; `None` if either side
-    /// is a tensor.
-    pub(super) fn fold(&mut self, op: Binary, a: &Spanned, b: &Spanned, span: Span) -> Option<Val> {
-        use Binary::*;
-        use Val::{Bool, Dim as D, Float, Int};
-        let to_dim = |v: &Val| match v {
-            D(d) => Some(d.clone()),
-            Int(i) => i64::try_from(*i).ok().map(crate::Dim::constant),
-            _ => None,
-        };
-        if matches!(a.val, D(_)) || matches!(b.val, D(_)) {
-            let (x, y) = (to_dim(&a.val)?, to_dim(&b.val)?);
-            return Some(match op {
-                Add => Val::size(x + y),
-                Sub => Val::size(x - y),
-                Mul => Val::size(x * y),
-                Div => match y.as_const() {
-                    Some(c) if c > 0 => Val::size(x.floor_div(c)),
-                    _ => match x.div_exact(&y) {
-                        Some(d) => Val::size(d),
-                        None => self.error(
-                            Diag::error("E0223", "a size is divided by a positive constant only")
-                                .at(b.span, format!("this is {y}")),
-                        ),
-                    },
-                },
-                // Whether different formulas give the same number is known at run time.
-                Eq if x == y => Bool(true),
-                _ => return None,
-            });
-        }
-        Some(match (&a.val, &b.val) {
-            (Int(x), Int(y)) => {
-                let (x, y) = (*x, *y);
-                let exact = match op {
-                    Add => x.checked_add(y),
-                    Sub => x.checked_sub(y),
-                    Mul => x.checked_mul(y),
-                    Div if y == 0 => Some(0),
-                    Div => x.checked_div(y),
-                    Rem if y == 0 => Some(0),
-                    Rem => x.checked_rem(y),
-                    Pow => u32::try_from(y).ok().and_then(|y| x.checked_pow(y)),
-                    MatMul | And | Or => return None,
-                    _ => return Some(Bool(compare(op, x, y))),
-                };
-                match exact {
-                    Some(v) => Int(v),
-                    None if op == Pow && y < 0 => Float((x as f64).powf(y as f64)),
-                    None => self.error(
-                        Diag::error("E0220", "this number is too large").at(span, "computed here"),
-                    ),
-                }
-            }
-            (Int(_) | Float(_), Int(_) | Float(_)) => {
-                let get = |v: &Val| match v {
-                    Int(i) => *i as f64,
-                    Float(f) => *f,
-                    _ => 0.0,
-                };
-                let (x, y) = (get(&a.val), get(&b.val));
-                Float(match op {
-                    Add => x + y,
-                    Sub => x - y,
-                    Mul => x * y,
-                    Div => x / y,
-                    Rem => x % y,
-                    Pow => x.powf(y),
-                    MatMul | And | Or => return None,
-                    _ => return Some(Bool(compare(op, x, y))),
-                })
-            }
-            (Bool(x), Bool(y)) => Bool(match op {
-                And => *x && *y,
-                Or => *x || *y,
-                Eq => x == y,
-                Ne => x != y,
-                _ => return None,
-            }),
-            _ => return None,
-        })
-    }
-}
-
-fn compare<T: PartialOrd>(op: Binary, x: T, y: T) -> bool {
-    match op {
-        Binary::Eq => x == y,
-        Binary::Ne => x != y,
-        Binary::Lt => x < y,
-        Binary::Le => x <= y,
-        Binary::Gt => x > y,
-        _ => x >= y,
     }
 }

@@ -10,6 +10,7 @@
 //! - `expr`, `stmt`, `control`: the walk;
 //! - `ops`, `attrs`: calls of ops: literals, broadcasting, attributes;
 //! - `call`: calls of functions; `types`: type patterns and what they bind;
+//! - `number`: arithmetic between numbers; `literal`: how they become tensors;
 //! - `lists`: `for`, and lists made by it;
 //! - `queue`: declarations of queues and readers;
 //! - `state`: variables, reads, initialisers; `writes`: who writes what;
@@ -23,6 +24,7 @@ mod files;
 mod lists;
 mod literal;
 mod minimize;
+mod number;
 mod ops;
 mod queue;
 pub(crate) mod scope;
@@ -47,6 +49,9 @@ use std::sync::Arc;
 const MAX_NODES: usize = 500_000;
 /// Expressions, blocks and calls inside each other, over all inlined functions.
 const MAX_DEPTH: usize = 400;
+/// Expressions looked at, rounds of `for` and items of lists put together: a bound
+/// on what `let`s and functions of numbers may make of a small file.
+const MAX_WORK: usize = 4_000_000;
 /// Errors after which nothing more is looked for.
 const MAX_ERRORS: usize = 200;
 
@@ -76,6 +81,9 @@ pub fn resolve(
         seed: None,
         depth: 0,
         nodes: 0,
+        work: 0,
+        literal_bytes: 0,
+        let_values: BTreeMap::new(),
         too_large: false,
         writes: BTreeMap::new(),
     };
@@ -124,6 +132,10 @@ pub(crate) struct Resolver<'a> {
     pub seed: Option<u32>,
     pub depth: usize,
     nodes: usize,
+    work: usize,
+    literal_bytes: usize,
+    /// Top-level `let`s whose value is known: module and name.
+    pub let_values: BTreeMap<(usize, Arc<str>), Val>,
     too_large: bool,
     pub writes: BTreeMap<(usize, usize), writes::Writes>,
 }
@@ -438,6 +450,23 @@ impl Resolver<'_> {
         let result = f(self);
         self.depth -= 1;
         Some(result)
+    }
+
+    /// Counts what the graph takes to build; false when it is too much to go on.
+    pub fn work(&mut self, amount: usize, span: Span) -> bool {
+        self.work = self.work.saturating_add(amount);
+        if self.work > MAX_WORK && !self.too_large {
+            self.error(
+                Diag::error("E0151", "this graph takes too long to work out")
+                    .at(span, format!("after {MAX_WORK} steps, the compiler was here"))
+                    .help(
+                        "functions that call functions twice, and `for` inside `for`, multiply; \
+                         name a result and use the name",
+                    ),
+            );
+            self.too_large = true;
+        }
+        !self.too_large
     }
 
     /// Counts a node; false when the graph is too large to go on.

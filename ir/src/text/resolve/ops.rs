@@ -156,6 +156,11 @@ impl Resolver<'_> {
         op_span: Span,
         span: Span,
     ) -> Val {
+        if attrs.is_empty()
+            && let Some(number) = self.fold_op(op, &operands)
+        {
+            return number;
+        }
         let Some((mut values, spans)) = self.operand_values(op, &operands, None) else {
             return Val::Poison;
         };
@@ -281,7 +286,7 @@ impl Resolver<'_> {
         if natural == DType::I32 && kind == Kind::Key {
             return Some(DType::I64);
         }
-        let float = peers.iter().any(|p| matches!(p.val, Val::Float(_)));
+        let float = peers.iter().any(|p| matches!(p.val, Val::Float(_) | Val::Ratio(_)));
         if natural == DType::I32 && (float && kind != Kind::Index) {
             natural = DType::F32;
         }

@@ -410,10 +410,10 @@ impl<'e> Options<'e> {
                 (min, i64::MAX) => format!("a whole number from {min}"),
                 (min, max) => format!("a whole number from {min} to {max}"),
             };
-            r.error(
-                Diag::error("E0443", format!("`{name}` must be {range}"))
-                    .at(value.span, format!("this is {}", val.describe())),
-            );
+            let diag = Diag::error("E0443", format!("`{name}` must be {range}"))
+                .at(value.span, format!("this is {}", val.describe()));
+            let diag = r.round_it(diag, &val, value.span);
+            r.error(diag);
             return None;
         }
         Some(number)

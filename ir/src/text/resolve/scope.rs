@@ -1,5 +1,6 @@
 //! What names stand for while a graph is being built.
 
+use super::number::Ratio;
 use crate::diag::Span;
 use crate::graph::Func;
 use crate::{DType, Dim, NodeId, RegionId, Tensor, ValueId, VarId};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub enum Val {
     Tensor(ValueId),
     Int(i128),
+    /// A number that is not whole, exactly.
+    Ratio(Ratio),
     Float(f64),
     Bool(bool),
     Str(Rc<str>),
@@ -46,6 +49,15 @@ impl Val {
         matches!(self, Val::Poison)
     }
 
+    /// Whether it means the same everywhere: no tensor, variable or effect is in it.
+    pub fn is_constant(&self) -> bool {
+        match self {
+            Val::Tensor(_) | Val::Var(_) | Val::Effect(_) | Val::Poison => false,
+            Val::List(items) | Val::Tuple(items) => items.iter().all(|i| i.val.is_constant()),
+            _ => true,
+        }
+    }
+
     /// The variables this is, or is a list of.
     pub fn vars(&self) -> Vec<VarId> {
         match self {
@@ -62,7 +74,8 @@ impl Val {
         match self {
             Val::Tensor(_) | Val::Const(_) => "a tensor".into(),
             Val::Int(v) => format!("the number {v}"),
-            Val::Float(v) => format!("the number {v}"),
+            Val::Ratio(r) => format!("{r}, which is not a whole number"),
+            Val::Float(v) => format!("the number {v:?}"),
             Val::Bool(v) => format!("`{v}`"),
             Val::Str(_) => "a string".into(),
             Val::DType(d) => format!("the element type `{d}`"),
@@ -105,6 +118,8 @@ pub struct Frame {
     pub func: Option<(usize, usize)>,
     pub site: Span,
     pub callee: Rc<str>,
+    /// Names that stand for sizes of the call's tensors.
+    pub sizes: BTreeSet<Arc<str>>,
     /// Names of the result type still unknown at the call.
     pub open: BTreeSet<Arc<str>>,
     /// Values returned, once `return` was seen.
@@ -121,6 +136,7 @@ impl Frame {
             func: None,
             site: Span::NONE,
             callee: "".into(),
+            sizes: BTreeSet::new(),
             open: BTreeSet::new(),
             returned: None,
         }

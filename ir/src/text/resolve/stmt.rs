@@ -110,7 +110,12 @@ impl Resolver<'_> {
         let mut out = vec![];
         for e in exprs {
             match self.expr(e, None) {
-                Val::Tuple(items) => out.extend(items.iter().cloned()),
+                Val::Tuple(items) => {
+                    if !self.fits_list(out.len(), items.len(), e.span) {
+                        return out;
+                    }
+                    out.extend(items.iter().cloned())
+                }
                 Val::Var(var) => {
                     let val = self.read(var, e.span).map(Val::Tensor).unwrap_or(Val::Poison);
                     out.push(Spanned { val, span: e.span });

@@ -289,10 +289,10 @@ impl Resolver<'_> {
             }
             other => {
                 let what = other.describe();
-                self.error(
-                    Diag::error("E0205", "an axis is a whole number")
-                        .at(e.span, format!("this is {what}")),
-                );
+                let diag = Diag::error("E0205", "an axis is a whole number")
+                    .at(e.span, format!("this is {what}"));
+                let diag = self.round_it(diag, &other, e.span);
+                self.error(diag);
                 None
             }
         }
@@ -372,11 +372,11 @@ impl Resolver<'_> {
             let parts = match self.expr(e, None) {
                 Val::Int(v) if (1..=65536).contains(&v) => v as i64,
                 Val::Poison => return Val::Poison,
-                _ => {
-                    return self.error(
-                        Diag::error("E0205", "`parts` must be a positive whole number")
-                            .at(e.span, "not one"),
-                    );
+                val => {
+                    let diag = Diag::error("E0205", "`parts` must be a positive whole number")
+                        .at(e.span, format!("this is {}", val.describe()));
+                    let diag = self.round_it(diag, &val, e.span);
+                    return self.error(diag);
                 }
             };
             match size.div_exact(&Dim::constant(parts)) {
@@ -583,12 +583,18 @@ impl Resolver<'_> {
                                 strides[axis] = v as i64;
                             }
                             Val::Poison => return Val::Poison,
-                            _ => {
-                                return self.error(
-                                    Diag::error("E0233", "a step is a positive whole number")
-                                        .at(e.span, "not one")
-                                        .help("to walk backwards, use `reverse`"),
-                                );
+                            val => {
+                                let diag = Diag::error("E0233", "a step is a positive whole number")
+                                    .at(e.span, format!("this is {}", val.describe()));
+                                return match val {
+                                    Val::Int(_) => {
+                                        self.error(diag.help("to walk backwards, use `reverse`"))
+                                    }
+                                    val => {
+                                        let diag = self.round_it(diag, &val, e.span);
+                                        self.error(diag)
+                                    }
+                                };
                             }
                         }
                     }
@@ -631,6 +637,13 @@ impl Resolver<'_> {
             }
             Val::Dim(d) => Some(d.clone()),
             Val::Poison => None,
+            Val::Ratio(_) | Val::Float(_) => {
+                let diag = Diag::error("E0145", "an index is a whole number")
+                    .at(span, format!("this is {}", val.describe()));
+                let diag = self.round_it(diag, val, span);
+                self.error(diag);
+                None
+            }
             _ => {
                 self.error(
                     Diag::error("E0145", "the bounds of a slice are known when it is compiled")

@@ -146,12 +146,10 @@ impl Resolver<'_> {
                 }
                 if let Some(item) = self.modules[module].lets.get(name).cloned() {
                     let val = self.let_value(&item);
-                    if let Val::Int(v) = val {
-                        return i64::try_from(v).ok().map(Dim::constant);
-                    }
-                    if val.is_poison() {
-                        return None;
-                    }
+                    return self.size_of(&val, expr.span);
+                }
+                if let Some(val @ (Val::Ratio(_) | Val::Float(_))) = bound {
+                    return self.size_of(&val, expr.span);
                 }
                 self.unknown_dim(name, expr.span, bound);
                 None
@@ -161,6 +159,11 @@ impl Resolver<'_> {
                 Some(Dim::constant(0) - inner)
             }
             ExprKind::Chain(first, rest) => {
+                // Numbers alone are divided exactly, as everywhere.
+                if !self.mentions_size(expr) {
+                    let val = self.expr(expr, None);
+                    return self.size_of(&val, expr.span);
+                }
                 let mut acc = self.dim(first)?;
                 let mut span = first.span;
                 for (op, op_span, rhs) in rest {
@@ -170,6 +173,8 @@ impl Resolver<'_> {
                     acc = match self.fold(*op, &a, &b, span) {
                         Some(Val::Dim(d)) => d,
                         Some(Val::Int(v)) => Dim::constant(i64::try_from(v).ok()?),
+                        // A size rounds down, whether it is known now or at run time.
+                        Some(Val::Ratio(r)) => Dim::constant(i64::try_from(r.floor()).ok()?),
                         Some(Val::Poison) => return None,
                         _ => {
                             self.error(
@@ -179,15 +184,12 @@ impl Resolver<'_> {
                             return None;
                         }
                     };
-                    if acc.terms().len() > 64 || acc.terms().iter().any(|(m, _)| m.len() > 16) {
-                        self.error(
-                            Diag::error("E0226", "this size is too complicated")
-                                .at(span, "more than 64 terms, or more than 16 factors"),
-                        );
-                        return None;
-                    }
                 }
                 Some(acc)
+            }
+            ExprKind::Call(_) => {
+                let val = self.expr(expr, None);
+                self.size_of(&val, expr.span)
             }
             ExprKind::Error => None,
             _ => {
@@ -197,6 +199,49 @@ impl Resolver<'_> {
                 );
                 None
             }
+        }
+    }
+
+    /// A value as a size.
+    fn size_of(&mut self, val: &Val, span: Span) -> Option<Dim> {
+        let diag = match val {
+            Val::Dim(d) => return Some(d.clone()),
+            Val::Int(v) => match i64::try_from(*v) {
+                Ok(v) => return Some(Dim::constant(v)),
+                Err(_) => Diag::error("E0226", "this size is too large").at(span, "as a size"),
+            },
+            Val::Poison => return None,
+            Val::Ratio(_) | Val::Float(_) => {
+                let diag = Diag::error("E0226", "a size is a whole number")
+                    .at(span, format!("this is {}", val.describe()));
+                self.round_it(diag, val, span)
+            }
+            val => Diag::error("E0227", "expected a size")
+                .at(span, format!("this is {}", val.describe()))
+                .help("a size is a number, a dim, or `+ - * /` of them"),
+        };
+        self.error(diag);
+        None
+    }
+
+    /// Whether a dim, or a name that a type gave to a size, stands in it.
+    fn mentions_size(&self, expr: &Expr) -> bool {
+        match &expr.kind {
+            ExprKind::Name(name) => {
+                let bound = self.frames.last().and_then(|f| f.get(name));
+                match bound.map(|b| &b.val) {
+                    Some(Val::Int(_)) => self.frames.last().is_some_and(|f| f.sizes.contains(name)),
+                    Some(Val::Ratio(_) | Val::Float(_) | Val::Poison) => false,
+                    Some(_) => true,
+                    // An unknown name is reported as a size.
+                    None => !self.modules[self.module()].lets.contains_key(name),
+                }
+            }
+            ExprKind::Unary(_, inner) => self.mentions_size(inner),
+            ExprKind::Chain(first, rest) => {
+                self.mentions_size(first) || rest.iter().any(|(_, _, e)| self.mentions_size(e))
+            }
+            _ => false,
         }
     }
 
@@ -359,6 +404,9 @@ impl Resolver<'_> {
         let build = self.build.id;
         let frame = self.frame();
         frame.open.remove(name);
+        if let Val::Int(_) = val {
+            frame.sizes.insert(name.into());
+        }
         // At the function's own level, whatever block is open.
         if let Some(scope) = frame.scopes.first_mut() {
             scope.insert(name.into(), Bound { val, span, build });
