@@ -185,31 +185,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// The name closest to `given`, when one is close enough to be meant.
-pub fn closest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (given.chars().count() / 3).max(1);
-    names
-        .into_iter()
-        .map(|n| (edit_distance(given, n), n))
-        .filter(|(d, _)| *d <= limit)
-        .min()
-        .map(|(_, n)| n)
-}
-
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(row[j + 1] + 1);
-        }
-    }
-    row[b.len()]
-}
+pub use tfc_abi::names::nearest as closest;
 
 /// `a, b and c`, each in backticks.
 pub fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {

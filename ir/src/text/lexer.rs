@@ -359,6 +359,20 @@ impl Lexer<'_> {
         self.push(one, lo);
     }
 
+    /// `'text'`: said once, and passed over as the string it was meant to be.
+    fn single_quoted(&mut self, diag: Diag, lo: usize) -> Diag {
+        let line = self.text[self.at..].lines().next().unwrap_or("");
+        match line.find('\'') {
+            Some(end) => {
+                let inner = &line[..end];
+                self.at += end + 1;
+                let quoted = format!("\"{inner}\"");
+                diag.fix("strings use double quotes", self.span(lo), quoted)
+            }
+            None => diag.fix("strings use double quotes", self.span(lo), "\""),
+        }
+    }
+
     fn unreadable(&mut self, lo: usize) {
         // One finding for a run of them: binary files should not flood.
         while self.at < self.bytes.len() && !self.bytes[self.at].is_ascii() {
@@ -374,10 +388,24 @@ impl Lexer<'_> {
             "|" => diag.fix("`or` of two bools is `||`", self.span(lo), "||"),
             "#" => diag.fix("comments start with `//`", self.span(lo), "//"),
             "^" => diag.fix("powers are written `**`", self.span(lo), "**"),
-            "'" => diag.fix("strings use double quotes", self.span(lo), "\""),
+            "'" => self.single_quoted(diag, lo),
+            "?" => diag.help(super::habits::CHOOSE),
+            "$" => diag.help("names are letters, digits and `_`"),
+            "~" => diag.fix("true where `a` is not: `!a`", self.span(lo), "!"),
             _ => diag,
         };
-        self.diags.push(diag);
+        // A habit is said once, not on every line.
+        let again = matches!(text, ";" | "#")
+            && self.diags.iter().any(|d| d.code == "E0101" && d.message == diag.message);
+        if !again {
+            self.diags.push(diag);
+        }
+        if text == "#" {
+            // Passed over as what it was meant to be.
+            while self.at < self.bytes.len() && self.bytes[self.at] != b'\n' {
+                self.skip_char();
+            }
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Code map
 //! - [`lexer`], [`parse`], `parse_stmt`, `parse_expr`, [`ast`]: text to tree, with
 //!   recovery;
+//! - `habits`: hints for what other languages write;
 //! - [`resolve`]: tree to graph: names, inlining, types, sugar, effects;
 //! - [`mod@print`]: graph to flat, typed text that parses back to the same graph;
 //! - [`mod@fmt`]: source to source, keeping lines and comments;
@@ -17,6 +18,7 @@
 pub mod ast;
 pub mod device;
 pub mod fmt;
+mod habits;
 pub mod lexer;
 pub mod library;
 pub(crate) mod names;
@@ -76,12 +78,13 @@ pub fn load_with(
     for (name, value) in lets {
         replace_let(sources, &mut tree, name, value, &mut diags);
     }
-    let syntax = diags.len();
+    let syntax = diags.iter().filter(|d| d.severity == Severity::Error).count();
+    let found = diags.len();
     let graph = resolve::resolve(sources, file, tree, loader, &mut diags);
     // A name whose definition could not be parsed would be reported as unknown:
     // with syntax errors, only those count that have nothing to do with names.
     if syntax > 0 {
-        diags.truncate(syntax);
+        diags.truncate(found);
     }
     sort(&mut diags);
     let failed = diags.iter().any(|d| d.severity == Severity::Error);

@@ -133,6 +133,9 @@ impl Parser<'_> {
     }
 
     pub fn expected(&mut self, what: &str, context: &str) -> Reported {
+        if let Some(habit) = self.habit() {
+            return self.report(habit);
+        }
         let found = self.found();
         let span = if self.tok() == Tok::Eof {
             let end = self.prev_span().hi as usize;
@@ -166,16 +169,38 @@ impl Parser<'_> {
         if self.tok() == tok {
             return Ok(self.bump().span);
         }
+        if let Some(habit) = self.habit() {
+            return Err(self.report(habit));
+        }
         let found = self.found();
         let end = self.prev_span().hi as usize;
         let here = Span::new(self.file, end, end);
         let closer = tok.describe().trim_matches('`').to_string();
-        Err(self.report(
-            Diag::error("E0105", format!("expected {}, found {found}", tok.describe()))
-                .at(here, format!("expected {} or a comma", tok.describe()))
-                .also(open, "to close this")
-                .fix(format!("add {}", tok.describe()), here, closer),
-        ))
+        let diag = Diag::error("E0105", format!("expected {}, found {found}", tok.describe()))
+            .at(here, format!("expected {} or a comma", tok.describe()))
+            .also(open, "to close this");
+        let another = matches!(
+            self.tok(),
+            Tok::Ident | Tok::Int | Tok::Float | Tok::Str | Tok::LParen | Tok::LBracket
+        );
+        let diag = match self.hidden_by_comment(&closer) {
+            Some(comment) => diag.also(comment, "this is a comment").help(
+                "`//` starts a comment; a division that rounds down is `floor(a / b)`",
+            ),
+            None if another && !self.token().newline => {
+                diag.fix("separate them with a comma", here, ",")
+            }
+            None => diag.fix(format!("add {}", tok.describe()), here, closer),
+        };
+        Err(self.report(diag))
+    }
+
+    /// The comment right before the current token that holds `closer`: a division
+    /// that was meant to round down (`n // 2)`) has swallowed it.
+    fn hidden_by_comment(&self, closer: &str) -> Option<Span> {
+        let start = self.comments.partition_point(|c| c.before < self.at);
+        let comment = self.comments.get(start).filter(|c| c.before == self.at)?;
+        self.text_of(comment.span).contains(closer).then_some(comment.span)
     }
 
     pub fn enter<T>(&mut self, f: impl FnOnce(&mut Self) -> Res<T>) -> Res<T> {
@@ -286,6 +311,13 @@ impl Parser<'_> {
             if starts && self.starts_item() {
                 return;
             }
+            // What would be a declaration elsewhere, at the start of a line.
+            let lo = self.span().lo as usize;
+            let at_margin = self.text[..lo].ends_with('\n');
+            let foreign = super::habits::declaration(self.word()).is_some();
+            if at_margin && (foreign || self.tok() == Tok::At) && self.peek(1).tok == Tok::Ident {
+                return;
+            }
             self.bump();
         }
     }
@@ -320,9 +352,9 @@ impl Parser<'_> {
                 file.items.push(Item::Use(item));
             }
             "dim" => {
-                self.bump();
+                let start = self.bump().span;
                 loop {
-                    let item = self.dim_item()?;
+                    let item = self.dim_item(start)?;
                     file.items.push(Item::Dim(item));
                     if !self.eat(Tok::Comma) {
                         break;
@@ -370,8 +402,16 @@ impl Parser<'_> {
                     format!("expected a declaration at the top level, found {found}"),
                 )
                 .at(span, "expected `use`, `dim`, `var`, `let`, `func` or `entry`");
-                if let Some(near) = near {
+                let habit = super::habits::declaration(word);
+                if let Some((instead, help)) = habit {
+                    diag = match instead {
+                        Some(instead) => diag.fix(help, span, instead),
+                        None => diag.help(help),
+                    };
+                } else if let Some(near) = near {
                     diag = diag.fix(format!("did you mean `{near}`?"), span, near);
+                } else if self.tok() == Tok::At {
+                    diag = diag.help("there are no decorators; leave it out");
                 } else if self.tok() == Tok::Ident {
                     diag = diag.help("statements stand inside an `entry` or a `func`");
                 }
@@ -386,6 +426,9 @@ impl Parser<'_> {
         let token = self.token();
         if token.newline || matches!(token.tok, Tok::Eof | Tok::RBrace) {
             return Ok(());
+        }
+        if let Some(habit) = self.habit() {
+            return Err(self.report(habit));
         }
         let found = self.found();
         Err(self.report(
@@ -408,9 +451,18 @@ impl Parser<'_> {
         Ok(Use { name: self.simple_name("a library", "after `use`")?, path: None })
     }
 
-    fn dim_item(&mut self) -> Res<DimItem> {
+    fn dim_item(&mut self, start: Span) -> Res<DimItem> {
         let name = self.simple_name("a name", "after `dim`")?;
         let mut range = None;
+        if self.tok() == Tok::Assign && !self.token().newline {
+            let span = self.span();
+            return Err(self.report(
+                Diag::error("E0104", "a dim has no value of its own")
+                    .at(span, "it is known when an entry is called")
+                    .fix("a fixed size is named with `let`", start, "let")
+                    .help(format!("a range is given with `dim {}: 1..64`", name.text)),
+            ));
+        }
         if self.eat(Tok::Colon) {
             let lo_span = self.span();
             let lo = self.small_int("the smallest size")?;

@@ -119,10 +119,21 @@ impl Parser<'_> {
         let mut each = vec![];
         loop {
             let name = self.simple_name("a name", "after `for`")?;
+            if self.tok() == Tok::Comma && self.peek(1).tok == Tok::Ident {
+                let span = self.span();
+                return Err(self.report(
+                    Diag::error("E0104", "each name of a `for` has its own list")
+                        .at(span, "expected `in LIST`")
+                        .help("write `for x in list, i in 0.. { .. }`"),
+                ));
+            }
             if !self.eat_word("in") {
                 return Err(self.expected("`in LIST`", "after the name of a `for`"));
             }
             let list = self.expr()?;
+            if let Some(reported) = self.python_loop(&list) {
+                return Err(reported);
+            }
             let range = self.eat(Tok::DotDot);
             let open = matches!(self.tok(), Tok::Comma | Tok::LBrace | Tok::RBracket);
             let end = if range && !open { Some(self.expr()?) } else { None };
@@ -316,7 +327,11 @@ impl Parser<'_> {
         let open = self.bump().span;
         let mut args = vec![];
         while self.tok() != Tok::RParen {
-            let named = self.tok() == Tok::Ident && self.peek(1).tok == Tok::Colon;
+            let word = self.tok() == Tok::Ident;
+            if word && self.peek(1).tok == Tok::Assign {
+                self.named_with_equals();
+            }
+            let named = word && matches!(self.peek(1).tok, Tok::Colon | Tok::Assign);
             let name = if named {
                 let name = Name { text: Arc::from(self.word()), span: self.span() };
                 self.bump();
@@ -403,6 +418,20 @@ impl Parser<'_> {
 
     fn while_expr(&mut self) -> Res<Expr> {
         let start = self.bump().span;
+        let named = self.tok() == Tok::LParen
+            && (self.peek(1).tok == Tok::RParen
+                || matches!(
+                    self.peek(2).tok,
+                    Tok::Assign | Tok::Colon | Tok::Comma | Tok::RParen
+                ));
+        if !named {
+            let span = self.span();
+            return Err(self.report(
+                Diag::error("E0104", "a `while` says what it carries from one iteration to the next")
+                    .at(span, "expected `(name = first value)`")
+                    .help("write `y = while (i = 0) i < 10 { yield i + 1 }`"),
+            ));
+        }
         let carried = self.params("in what a `while` carries")?;
         let (cond, body);
         if self.tok() == Tok::LBrace {

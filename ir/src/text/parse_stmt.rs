@@ -153,7 +153,11 @@ impl Parser<'_> {
                         .fix("a statement names a value by itself", cut, ""),
                 ));
             }
-            "for" if self.peek(1).tok == Tok::Ident && self.text_of(self.peek(2).span) == "in" => {
+            "for"
+                if self.peek(1).tok == Tok::Ident
+                    && (self.text_of(self.peek(2).span) == "in"
+                        || self.peek(2).tok == Tok::Comma) =>
+            {
                 self.bump();
                 let each = self.each()?;
                 let body = self.block()?;
@@ -186,7 +190,18 @@ impl Parser<'_> {
                         let targets = vec![Target { name, ty: None }];
                         return Ok(StmtKind::Bind { targets, tuple: false, value });
                     }
-                    Tok::Colon => {
+                    Tok::Colon
+                        if self.peek(1).tok == Tok::Assign
+                            && self.peek(1).span.lo == self.span().hi =>
+                    {
+                        let span = self.span().to(self.peek(1).span);
+                        return Err(self.report(
+                            Diag::error("E0104", "a value is named with `=`")
+                                .at(span, "`:=` means nothing")
+                                .fix("write `=`", span, "="),
+                        ));
+                    }
+                    Tok::Colon if self.habit().is_none() => {
                         self.bump();
                         let ty = Some(self.ty()?);
                         self.expect(Tok::Assign, "after the type of a name")?;

@@ -4,6 +4,7 @@ use super::Resolver;
 use super::scope::{Spanned, Val};
 use crate::diag::{Diag, Span};
 use crate::text::ast::{self, Arg, Binary, Call, Expr, ExprKind, Unary};
+use crate::text::habits;
 use crate::text::names::nearest;
 use crate::{DType, TensorType, ValueId};
 use std::rc::Rc;
@@ -242,14 +243,20 @@ impl Resolver<'_> {
             candidates.extend(module.dims.keys().map(|k| k.to_string()));
             candidates.extend(module.lets.keys().map(|k| k.to_string()));
         }
-        if let Some(near) = nearest(name, candidates.iter().map(String::as_str)) {
+        if let Some((instead, help)) = habits::value(name) {
+            diag = match instead {
+                Some(instead) => diag.fix(help, span, instead),
+                None => diag.help(help),
+            };
+        } else if let Some(near) = nearest(name, candidates.iter().map(String::as_str)) {
             diag = diag.fix(format!("did you mean `{near}`?"), span, near);
         } else if self.ops.contains_key(name) {
             diag = diag.help(format!("`{name}` is an op: call it, `{name}(...)`"));
         } else if let Some((base, field)) = name.rsplit_once('.')
-            && matches!(self.lookup(base), Some(Val::Tensor(_)))
+            && matches!(self.lookup(base), Some(Val::Tensor(_) | Val::Var(_)))
         {
             diag = diag.help(match field {
+                "T" => format!("it is `transpose({base})`"),
                 "shape" | "dtype" | "size" | "ndim" => {
                     "sizes and element types have names in types: `func f(x: T[N, ..S])`"
                         .to_string()
@@ -329,6 +336,11 @@ impl Resolver<'_> {
         let module = self.module();
         if let Some((library, func)) = name.split_once('.') {
             let Some(id) = self.modules[module].uses.get(library).copied() else {
+                if let Some(Val::Tensor(_) | Val::Var(_) | Val::Const(_) | Val::List(_)) =
+                    self.lookup(library)
+                {
+                    return self.method(library, func, call);
+                }
                 let mut diag =
                     Diag::error("E0124", format!("there is no library `{library}` here"))
                         .at(span, "not in use");
@@ -367,6 +379,9 @@ impl Resolver<'_> {
                 .help(format!("elements are taken with brackets: `{name}[0]`"));
             return self.error(diag);
         }
+        if let Some(dtype) = habits::element_type(name) {
+            return self.conversion(name, dtype, call);
+        }
         let alias = op_alias(name);
         let mut known: Vec<String> = self.ops.keys().map(|k| k.to_string()).collect();
         known.extend(BUILTINS.iter().map(|b| b.to_string()));
@@ -376,6 +391,8 @@ impl Resolver<'_> {
         });
         if let Some(alias) = alias.filter(|a| known.iter().any(|k| k == a)) {
             diag = diag.fix(format!("it is called `{alias}` here"), span, alias);
+        } else if let Some(help) = habits::op(name) {
+            diag = diag.help(help);
         } else if let Some(full) = elsewhere {
             let library = full.split('.').next().unwrap_or("").to_string();
             diag = if self.modules[module].uses.contains_key(&*library) {
@@ -389,6 +406,40 @@ impl Resolver<'_> {
             diag = diag.help("`tfc ops` lists the ops");
         }
         self.error(diag)
+    }
+
+    /// `x.relu()`: ops are called with the tensor first.
+    fn method(&mut self, base: &str, name: &str, call: &Call) -> Val {
+        let span = call.callee.span;
+        let text = |e: &Expr| {
+            let file = self.sources.files.get(e.span.file as usize);
+            file.and_then(|f| f.text.get(e.span.lo as usize..e.span.hi as usize)).unwrap_or("..")
+        };
+        let args: Vec<String> = std::iter::once(base.to_string())
+            .chain(call.args.iter().map(|a| match &a.name {
+                Some(n) => format!("{}: {}", n.text, text(&a.value)),
+                None => text(&a.value).to_string(),
+            }))
+            .collect();
+        let alias = op_alias(name);
+        let op = alias.as_deref().unwrap_or(name);
+        let diag = Diag::error("E0124", format!("`{base}` is a tensor and has no methods"))
+            .at(span, "not a function");
+        let diag = match habits::op(name).filter(|_| alias.is_none()) {
+            Some(help) => diag.help(help),
+            None => diag.help(format!(
+                "ops are called with the tensor first: `{op}({})`",
+                args.join(", ")
+            )),
+        };
+        self.error(diag)
+    }
+
+    /// `float(x)`, `f32(x)`: a conversion.
+    pub(super) fn conversion(&mut self, name: &str, dtype: &str, call: &Call) -> Val {
+        let diag = Diag::error("E0126", format!("there is no op or function `{name}`"))
+            .at(call.callee.span, "element types are not called");
+        self.error(diag.help(format!("to convert a tensor, write `cast(x, to: {dtype})`")))
     }
 
     // Operators.
@@ -485,8 +536,15 @@ impl Resolver<'_> {
                 let what = val.describe();
                 let mut diag =
                     Diag::error("E0128", "expected a tensor").at(span, format!("this is {what}"));
-                if let Val::Tuple(_) = val {
-                    diag = diag.help("give its parts names: `(a, b) = ...`");
+                match val {
+                    Val::Tuple(_) => diag = diag.help("give its parts names: `(a, b) = ...`"),
+                    Val::Str(_) => {
+                        diag = diag.help(
+                            "tensors hold numbers and truth values; a string is a label: \
+                             `print(x, label: \"loss\")`",
+                        )
+                    }
+                    _ => {}
                 }
                 self.error(diag);
                 None
@@ -531,7 +589,12 @@ fn op_alias(name: &str) -> Option<String> {
             "absolute" => "abs",
             "astype" | "convert" => "cast",
             "take" => "gather",
-            "arange" | "range" => "iota",
+            "arange" => "iota",
+            "mod" | "fmod" | "remainder" => "rem",
+            "view" => "reshape",
+            "t" => "transpose",
+            "logical_and" => "and",
+            "logical_or" => "or",
             "clip" => "clamp",
             "broadcast_to" | "expand" => "broadcast",
             "flip" => "reverse",

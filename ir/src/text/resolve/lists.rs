@@ -33,7 +33,7 @@ impl Resolver<'_> {
             }
             self.name_items(each, &rounds, round);
             let before = self.diags.len();
-            self.stmts(&body.stmts);
+            self.statements(&body.stmts, false);
             if self.diags.len() != before {
                 break;
             }
@@ -247,7 +247,10 @@ impl Resolver<'_> {
             val => self.error(
                 Diag::error("E0471", "`len` counts the items of a list")
                     .at(value.span, format!("this is {}", val.describe()))
-                    .help("the sizes of a tensor have names: `func f(x: T[N, D])`"),
+                    .help(
+                        "the sizes of a tensor have names: in `func f(x: T[N, D])`, `N` is the \
+                         length",
+                    ),
             ),
         }
     }

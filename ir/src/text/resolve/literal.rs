@@ -160,11 +160,12 @@ impl Resolver<'_> {
             Val::Poison => None,
             other => {
                 let Some(number) = Number::of(other) else {
-                    self.error(
-                        Diag::error("E0219", "a literal holds numbers only")
-                            .at(span, format!("this is {}", other.describe()))
-                            .help("use `concat` to join tensors"),
-                    );
+                    let diag = Diag::error("E0219", "a literal holds numbers only")
+                        .at(span, format!("this is {}", other.describe()));
+                    self.error(match depth {
+                        0 => diag.help(format!("to convert a tensor, `cast(.., to: {dtype})`")),
+                        _ => diag.help("`stack` makes one tensor of several, `concat` joins them"),
+                    });
                     return None;
                 };
                 if depth != shape.len() {
@@ -176,9 +177,12 @@ impl Resolver<'_> {
                 }
                 if let Err(why) = number.push(dtype, out) {
                     let diag = Diag::error("E0220", why).at(span, format!("wanted as {dtype}"));
-                    let diag = match dtype.is_int() {
-                        true => self.round_it(diag, other, span),
-                        false => diag,
+                    let diag = match other {
+                        Val::Float(v) if dtype.is_int() && v.fract() != 0.0 => {
+                            diag.help("to compute with floats, convert: `cast(.., to: f32)`")
+                        }
+                        _ if dtype.is_int() => self.round_it(diag, other, span),
+                        _ => diag,
                     };
                     self.error(diag);
                     return None;

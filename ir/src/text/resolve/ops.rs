@@ -448,8 +448,13 @@ impl Resolver<'_> {
                 if let Some(var) = node.var {
                     let var = &self.graph.vars[var];
                     if !var.span.is_none() && !diag.labels.iter().any(|l| l.span == var.span) {
-                        diag =
-                            diag.also(var.span, format!("`{}` is declared {}", var.name, var.ty));
+                        diag = diag.also(
+                            var.span,
+                            match &var.queue {
+                                Some(_) => format!("`{}` is where it comes from", var.name),
+                                None => format!("`{}` is declared {}", var.name, var.ty),
+                            },
+                        );
                     }
                 }
             } else if let Some(name) = &v.name

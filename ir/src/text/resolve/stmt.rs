@@ -13,7 +13,12 @@ use std::sync::Arc;
 
 impl Resolver<'_> {
     pub(super) fn stmts(&mut self, stmts: &[Stmt]) {
-        for stmt in stmts {
+        self.statements(stmts, true)
+    }
+
+    /// The statements of a block; `ends` if what they compute last could be its value.
+    pub(super) fn statements(&mut self, stmts: &[Stmt], ends: bool) {
+        for (i, stmt) in stmts.iter().enumerate() {
             if self.full() {
                 return;
             }
@@ -26,11 +31,12 @@ impl Resolver<'_> {
                 );
                 return;
             }
-            self.nested(stmt.span, |r| r.stmt(stmt));
+            let last = ends && i + 1 == stmts.len();
+            self.nested(stmt.span, |r| r.stmt(stmt, last));
         }
     }
 
-    fn stmt(&mut self, stmt: &Stmt) {
+    fn stmt(&mut self, stmt: &Stmt, last: bool) {
         let old = self.build.device.clone();
         if let Some((text, span)) = &stmt.device {
             match device::check(text) {
@@ -47,19 +53,19 @@ impl Resolver<'_> {
             }
         }
         let after = self.after_nodes(&stmt.after);
-        let val = self.stmt_kind(stmt);
+        let val = self.stmt_kind(stmt, last);
         if !after.is_empty() && !val.is_poison() {
             self.add_after(&val, after, stmt);
         }
         self.build.device = old;
     }
 
-    fn stmt_kind(&mut self, stmt: &Stmt) -> Val {
+    fn stmt_kind(&mut self, stmt: &Stmt, last: bool) -> Val {
         match &stmt.kind {
             StmtKind::Bind { targets, tuple, value } => self.bind_stmt(targets, *tuple, value),
             StmtKind::Expr(expr) => {
                 let val = self.expr(expr, None);
-                self.check_used(&val, expr);
+                self.check_used(&val, expr, last);
                 val
             }
             StmtKind::Update { name, op, op_span, value } => {
@@ -126,7 +132,7 @@ impl Resolver<'_> {
         out
     }
 
-    fn check_used(&mut self, val: &Val, expr: &Expr) {
+    fn check_used(&mut self, val: &Val, expr: &Expr, last: bool) {
         let value = match val {
             Val::Poison | Val::Effect(_) => return,
             Val::Tuple(items) if items.is_empty() => return,
@@ -143,11 +149,17 @@ impl Resolver<'_> {
         {
             return;
         }
-        self.error(
-            Diag::error("E0138", "this value is not used")
-                .at(expr.span, "computed for nothing")
-                .help("give it a name: `name = ...`"),
-        );
+        let diag =
+            Diag::error("E0138", "this value is not used").at(expr.span, "computed for nothing");
+        let start = Span { hi: expr.span.lo, ..expr.span };
+        let diag = match (last, self.yields.is_empty()) {
+            (false, _) => diag.help("give it a name: `name = ...`"),
+            (true, true) => diag.fix("to give it back, `return` it", start, "return "),
+            (true, false) => {
+                diag.fix("to make it the value of the block, `yield` it", start, "yield ")
+            }
+        };
+        self.error(diag);
     }
 
     fn bind_stmt(&mut self, targets: &[Target], tuple: bool, value: &Expr) -> Val {
@@ -320,6 +332,21 @@ impl Resolver<'_> {
     }
 
     fn update(&mut self, name: &Name, op: Binary, op_span: Span, value: &Expr, span: Span) -> Val {
+        let bound = self.frames.last().and_then(|f| f.get(&name.text)).map(|b| b.val.clone());
+        if let Some(val) = bound.filter(|v| !matches!(v, Val::Var(_) | Val::Poison)) {
+            let sign = match op {
+                Binary::Add => "+",
+                Binary::Sub => "-",
+                Binary::Mul => "*",
+                _ => "/",
+            };
+            let n = &name.text;
+            return self.error(
+                Diag::error("E0402", format!("`{n}` is a value, and values do not change"))
+                    .at(name.span, format!("this is {}, not a variable", val.describe()))
+                    .fix("name a new value", op_span, format!("= {n} {sign}")),
+            );
+        }
         let Some(var) = self.variable_name(&name.text, name.span) else {
             self.expr(value, None);
             return Val::Poison;

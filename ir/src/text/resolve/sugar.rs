@@ -553,6 +553,9 @@ impl Resolver<'_> {
                             let Some(v) = self.tensor(&val, e.span, None) else {
                                 return Val::Poison;
                             };
+                            if self.type_of(v).dtype == DType::Bool {
+                                return self.mask_as_index(base, e);
+                            }
                             gathers.push((axis, v, e.span));
                         }
                         _ => {
@@ -626,6 +629,24 @@ impl Resolver<'_> {
             }
         }
         self.reshape(y, shape, span).map(Val::Tensor).unwrap_or(Val::Poison)
+    }
+
+    /// `x[x > 0]`: how many elements that is would be known only at run time.
+    fn mask_as_index(&mut self, base: &Expr, mask: &Expr) -> Val {
+        let text = |e: &Expr, other: &'static str| {
+            let file = self.sources.files.get(e.span.file as usize);
+            let text = file.and_then(|f| f.text.get(e.span.lo as usize..e.span.hi as usize));
+            text.filter(|t| t.len() < 40 && !t.contains('\n')).unwrap_or(other).to_string()
+        };
+        let (x, mask_text) = (text(base, "x"), text(mask, "mask"));
+        self.error(
+            Diag::error("E0145", "a mask is not an index")
+                .at(mask.span, "how many elements it picks is known only at run time")
+                .help(format!(
+                    "keep the shape and put something else where the mask is false: \
+                     `select({mask_text}, {x}, 0)`"
+                )),
+        )
     }
 
     /// An index on an axis, counted from the end if negative.

@@ -101,18 +101,7 @@ impl Resolver<'_> {
         let mut diag = Diag::error("E0225", format!("there is no element type `{}`", name.text))
             .at(name.span, "not an element type");
         let known = DType::ALL.map(DType::name);
-        let alias = match &*name.text {
-            "float" | "float32" | "single" => Some("f32"),
-            "double" | "float64" => Some("f64"),
-            "half" | "float16" => Some("f16"),
-            "bfloat16" => Some("bf16"),
-            "int" | "int32" => Some("i32"),
-            "long" | "int64" => Some("i64"),
-            "int8" => Some("i8"),
-            "uint8" | "byte" => Some("u8"),
-            "boolean" => Some("bool"),
-            _ => None,
-        };
+        let alias = crate::text::habits::element_type(&name.text);
         diag = match alias.map(String::from).or_else(|| nearest(&name.text, known.into_iter())) {
             Some(n) => diag.fix(format!("did you mean `{n}`?"), name.span, n),
             None => diag.help(format!("the element types are {}", known.join(", "))),
