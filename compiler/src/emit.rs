@@ -4,6 +4,7 @@ use crate::driver::Timings;
 use crate::error::{Error, Result};
 use crate::link::{self, LinkOptions, Output};
 use crate::{dump, header};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use tfc_codegen::ObjectOptions;
 use tfc_ir::program::Program;
@@ -25,20 +26,24 @@ pub enum Artifact {
 }
 
 impl Artifact {
-    /// File name of this artifact of a model.
-    pub fn file_name(self, stem: &str) -> String {
-        match self {
-            Artifact::Executable => stem.to_string(),
-            Artifact::StaticLibrary => format!("lib{stem}.a"),
-            Artifact::SharedLibrary => format!("lib{stem}.so"),
-            Artifact::Object => format!("{stem}.o"),
-            Artifact::Header => format!("{stem}.h"),
-            Artifact::Graph => format!("{stem}.opt.graph"),
-            Artifact::Kernels => format!("{stem}.kernels"),
-            Artifact::Plan => format!("{stem}.plan"),
-            Artifact::Clif => format!("{stem}.clif"),
-            Artifact::Asm => format!("{stem}.s"),
-        }
+    /// File name of this artifact of a model. A name that is not UTF-8 is kept.
+    pub fn file_name(self, stem: impl AsRef<OsStr>) -> OsString {
+        let (before, after) = match self {
+            Artifact::Executable => ("", ""),
+            Artifact::StaticLibrary => ("lib", ".a"),
+            Artifact::SharedLibrary => ("lib", ".so"),
+            Artifact::Object => ("", ".o"),
+            Artifact::Header => ("", ".h"),
+            Artifact::Graph => ("", ".opt.graph"),
+            Artifact::Kernels => ("", ".kernels"),
+            Artifact::Plan => ("", ".plan"),
+            Artifact::Clif => ("", ".clif"),
+            Artifact::Asm => ("", ".s"),
+        };
+        let mut name = OsString::from(before);
+        name.push(stem);
+        name.push(after);
+        name
     }
 
     /// Whether it is text, and may go to standard output.
@@ -113,19 +118,19 @@ pub fn write_file(out: &Path, bytes: &[u8]) -> Result<()> {
 pub fn destinations(
     artifacts: &[Artifact],
     output: Option<&Path>,
-    stem: &str,
+    stem: impl AsRef<OsStr>,
 ) -> Vec<(Artifact, PathBuf)> {
+    let stem = stem.as_ref();
     match (output, artifacts) {
         (Some(out), [one]) => vec![(*one, out.to_path_buf())],
         (Some(out), _) => {
-            let stem = out.file_stem().map_or(stem.into(), |s| s.to_string_lossy());
+            let stem = out.file_stem().unwrap_or(stem);
             artifacts
                 .iter()
                 .map(|a| {
-                    let name = if *a == Artifact::Executable {
-                        out.file_name().map_or(stem.to_string(), |n| n.to_string_lossy().into())
-                    } else {
-                        a.file_name(&stem)
+                    let name = match out.file_name() {
+                        Some(name) if *a == Artifact::Executable => name.to_os_string(),
+                        _ => a.file_name(stem),
                     };
                     (*a, out.with_file_name(name))
                 })

@@ -50,6 +50,7 @@ pub mod load;
 pub mod module;
 mod names;
 pub mod queue;
+mod source;
 pub mod value;
 
 pub use builder::{

@@ -97,13 +97,12 @@ fn shared(
     let mut args: Vec<OsString> = vec!["-shared".into()];
     args.extend(common(options));
     if let Some(name) = final_name.file_name() {
-        let mut soname = OsString::from("-Wl,-soname,");
-        soname.push(name);
-        args.push(soname);
+        // One argument each: `-Wl` would split a name at its commas.
+        args.extend(["-Xlinker".into(), "-soname".into(), "-Xlinker".into(), name.into()]);
     }
-    let mut version = OsString::from("-Wl,--version-script=");
+    let mut version = OsString::from("--version-script=");
     version.push(&script);
-    args.push(version);
+    args.extend(["-Xlinker".into(), version]);
     args.extend(["-o".into(), out.into(), model.into(), runtime.into()]);
     args.extend(SYSTEM_LIBS.iter().map(OsString::from));
     run(dir, options, &args)

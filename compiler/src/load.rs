@@ -1,9 +1,7 @@
 //! Graph text from files, standard input or strings, to a resolved graph.
 
 use crate::error::{Error, Result};
-use crate::link::reason;
-use std::fs;
-use std::io::Read;
+use crate::source;
 use std::path::{Path, PathBuf};
 use tfc_ir::diag::{Diag, Severity, SourceMap};
 use tfc_ir::text::{self, Loader};
@@ -54,23 +52,13 @@ pub type Let = (String, String);
 
 /// Reads a file, or standard input for `-`: the name to show, and the text.
 pub fn read(path: &Path) -> Result<(String, String)> {
-    let from_stdin = path.as_os_str() == "-";
-    let name = if from_stdin { "<stdin>".to_string() } else { path.display().to_string() };
-    let bytes = if from_stdin {
-        let mut bytes = vec![];
-        std::io::stdin().lock().read_to_end(&mut bytes).map(|_| bytes)
-    } else {
-        fs::read(path)
+    let (name, text) = match path.as_os_str() == "-" {
+        true => ("<stdin>".to_string(), source::read_stdin()),
+        false => (path.display().to_string(), source::read_file(path)),
     };
-    let bytes =
-        bytes.map_err(|e| Diag::error("E0804", format!("cannot read `{name}`: {}", reason(&e))))?;
-    match String::from_utf8(bytes) {
+    match text {
         Ok(text) => Ok((name, text)),
-        Err(e) => {
-            let at = e.utf8_error().valid_up_to();
-            let message = format!("`{name}` is not text: byte {at} is not UTF-8");
-            Err(Diag::error("E0101", message).into())
-        }
+        Err(refusal) => Err(refusal.into_diag(&name).into()),
     }
 }
 
@@ -87,6 +75,20 @@ pub fn load_path_with(path: &Path, lets: &[Let]) -> Result<Loaded> {
         _ => Files::here(),
     };
     parse_with(&name, &text, &files, lets)
+}
+
+/// The graph files that were read: the one named, and those it uses.
+pub fn source_files(path: &Path, sources: &SourceMap) -> Vec<PathBuf> {
+    let mut files = vec![];
+    let mut dir = PathBuf::new();
+    if path.as_os_str() != "-" {
+        files.push(path.to_path_buf());
+        dir = path.parent().map(Path::to_path_buf).unwrap_or_default();
+    }
+    // `<nn>` and `<let N>` are no files.
+    let used = sources.files.iter().skip(1).filter(|f| !f.name.starts_with('<'));
+    files.extend(used.map(|f| dir.join(&f.name)));
+    files
 }
 
 /// Parses and resolves text under a name.
@@ -134,7 +136,6 @@ impl Loader for Files {
     }
 
     fn source(&self, path: &str) -> std::result::Result<String, String> {
-        let full = self.dir.join(path);
-        fs::read_to_string(&full).map_err(|e| format!("cannot read `{path}`: {}", reason(&e)))
+        source::read_file(&self.dir.join(path)).map_err(|refusal| refusal.in_words(path))
     }
 }

@@ -336,7 +336,7 @@ fn opt_explains_every_node_that_comes_out() {
 fn explanations_as_json_are_one_object_a_line() {
     let s = Sandbox::new();
     s.write("slope.graph", SLOPE);
-    let text = ok(&s.tfc(&["opt", "slope.graph", "--explain", "json"]));
+    let text = ok(&s.tfc(&["opt", "slope.graph", "--explain=json"]));
     let objects: Vec<serde_json::Value> = text
         .lines()
         .map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}")))
@@ -353,7 +353,7 @@ fn explanations_as_json_are_one_object_a_line() {
     assert_eq!(objects[0]["rules"], serde_json::json!([]));
     assert_eq!(objects[2]["node"], "mul: f32[8]");
     assert_eq!(objects[2]["rules"], serde_json::json!(["vjp.sigmoid.0", "mul.one"]));
-    fails(&s.tfc(&["opt", "slope.graph", "--explain", "yaml"]), 2, "json");
+    fails(&s.tfc(&["opt", "slope.graph", "--explain=yaml"]), 2, "json");
 }
 
 #[test]

@@ -258,6 +258,7 @@ pub struct Fmt {
   tfc opt mlp.graph                        the graph after each pass
   tfc opt mlp.graph --passes cse,dce       these passes alone
   tfc opt mlp.graph --explain              which rules made which node, and from which line
+  tfc opt mlp.graph --explain=json         the same, one object a line
   tfc opt mlp.graph --last --timings       what each pass and each rule cost")]
 pub struct Opt {
     /// The graph file; `-` reads standard input
@@ -274,7 +275,14 @@ pub struct Opt {
 
     /// Instead of graphs, print where every node came from: the source line and
     /// the rewrite rules between
-    #[arg(long, value_enum, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "text")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "FORMAT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "text"
+    )]
     pub explain: Option<ExplainFormat>,
 
     /// Do not use these rewrite rules, by the names `--explain` shows

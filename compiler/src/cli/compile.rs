@@ -5,7 +5,9 @@ use crate::driver::{self, Timings};
 use crate::emit::{Artifact, Emitter, destinations};
 use crate::error::Result;
 use crate::link::LinkOptions;
-use std::path::Path;
+use crate::load::source_files;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use tfc_ir::diag::Diag;
 
 impl From<args::EmitKind> for Artifact {
@@ -31,11 +33,6 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
     super::warn(&loaded.warnings, &loaded.sources);
     let graph = driver::select_entries(&loaded.graph, &args.entries)?;
-    let options = super::options(&args.codegen);
-    let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
-    // Checkpoints are the whole graph's, whichever entries are compiled.
-    compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
-
     let mut artifacts: Vec<Artifact> = args.emit.iter().map(|k| (*k).into()).collect();
     // A library is of no use without its header.
     let library =
@@ -45,6 +42,20 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     }
     artifacts.sort();
     artifacts.dedup();
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    let destinations =
+        destinations(&artifacts, args.output.as_deref(), &stem(args, &graph.name));
+    if !to_stdout {
+        // Before anything is computed, and long before anything is written.
+        let sources = source_files(&args.graph, &loaded.sources);
+        for (_, path) in &destinations {
+            check_destination(path, &sources, args.output.is_none())?;
+        }
+    }
+    let options = super::options(&args.codegen);
+    let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    // Checkpoints are the whole graph's, whichever entries are compiled.
+    compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
 
     let graph_text = tfc_ir::text::print(&compiled.graph);
     let emitter = Emitter {
@@ -52,12 +63,10 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         graph_text: &graph_text,
         link: LinkOptions { linker: args.linker.clone(), symbols: args.symbols, exports: vec![] },
     };
-    if args.output.as_deref() == Some(Path::new("-")) {
-        return to_stdout(&emitter, &artifacts);
+    if to_stdout {
+        return print_artifacts(&emitter, &artifacts);
     }
-    for (artifact, path) in
-        destinations(&artifacts, args.output.as_deref(), &stem(args, &graph.name))
-    {
+    for (artifact, path) in destinations {
         emitter.write(artifact, &path, &mut timings)?;
     }
     if args.codegen.timings {
@@ -66,7 +75,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     Ok(String::new().into())
 }
 
-fn to_stdout(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done> {
+fn print_artifacts(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done> {
     let mut text = String::new();
     for artifact in artifacts {
         if !artifact.is_text() {
@@ -80,8 +89,45 @@ fn to_stdout(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done> {
 }
 
 /// Name of the outputs: that of the file, or of the graph read from a pipe.
-fn stem(args: &args::Compile, graph: &str) -> String {
+fn stem(args: &args::Compile, graph: &str) -> OsString {
     let from_stdin = args.graph.as_os_str() == "-";
     let stem = args.graph.file_stem().filter(|_| !from_stdin);
-    stem.map_or_else(|| graph.to_string(), |s| s.to_string_lossy().into_owned())
+    stem.map_or_else(|| graph.into(), OsString::from)
+}
+
+/// Refuses to write over a graph that was read, by whatever name, or a directory.
+fn check_destination(out: &Path, sources: &[PathBuf], by_itself: bool) -> Result<()> {
+    let shown = out.display();
+    if out.is_dir() {
+        let diag = Diag::error("E0803", format!("cannot write `{shown}`: it is a directory"));
+        let inside = out.join("model");
+        return Err(diag.help(format!("name a file in it: `-o {}`", inside.display())).into());
+    }
+    let Some(source) = sources.iter().find(|source| same_file(source, out)) else {
+        return Ok(());
+    };
+    let source = source.display();
+    let diag = match by_itself {
+        true => Diag::error("E0463", format!("the program would overwrite its source `{source}`"))
+            .help("say where the program goes: `-o PATH`"),
+        false => Diag::error("E0463", format!("`-o {shown}` would overwrite the source `{source}`"))
+            .help("choose another name for what is written"),
+    };
+    Err(diag.into())
+}
+
+/// Whether two paths lead to one file, through links of either kind.
+fn same_file(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        match (a.metadata(), b.metadata()) {
+            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            _ => false,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+    }
 }

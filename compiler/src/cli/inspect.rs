@@ -7,16 +7,15 @@
 use super::bench::{known_dims, parse_dims};
 use super::{Done, args};
 use crate::driver::{self, Timings};
-use crate::dump;
 use crate::error::Result;
 use args::NodeOrder;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use tfc_abi::plan::{Entry, Plan, Step};
+use tfc_abi::plan::{Entry, Expr, ExprOp, Plan, Step};
 use tfc_ir::cost::{self, Cost, Size};
 use tfc_ir::graph::{Def, Var};
-use tfc_ir::{Dim, Func, Graph, Op};
+use tfc_ir::{Dim, Func, Graph, Op, TensorType, ValueId, VarId};
 
 /// Variables listed unless `--nodes` asks for all.
 const SHOWN_VARS: usize = 24;
@@ -84,6 +83,16 @@ struct Layer {
 }
 
 impl View<'_> {
+    /// A type, with numbers for the dims that are given.
+    fn shown(&self, ty: &TensorType) -> String {
+        let sizes: Vec<String> = ty
+            .shape
+            .iter()
+            .map(|d| self.value(d).map_or_else(|| d.to_string(), |n| n.to_string()))
+            .collect();
+        format!("{}[{}]", ty.dtype, sizes.join(", "))
+    }
+
     fn value(&self, dim: &Dim) -> Option<i64> {
         dim.eval(&|name| self.dims.get(name).copied())
     }
@@ -267,55 +276,131 @@ impl View<'_> {
 
     /// Bytes of the slots of an entry's arena, where the dims are known.
     fn memory_bytes(&self, entry: &Entry) -> Option<i64> {
-        let values: Option<Vec<i64>> =
-            self.plan.dims.iter().map(|d| self.dims.get(&d.name).copied()).collect();
-        let exprs = entry.slots.iter().filter_map(|s| entry.exprs.get(*s as usize));
-        exprs
-            .map(|e| match &values {
-                Some(values) => e.eval(values),
-                None => e.as_const(),
-            })
-            .sum()
+        memory(entry, &|dim| {
+            let decl = self.plan.dims.get(dim)?;
+            self.dims.get(&decl.name).copied()
+        })
     }
 
+    /// The memory a call takes: a number, or a formula and what it is at the
+    /// smallest sizes.
     fn memory(&self, entry: &Entry) -> String {
-        let names: Vec<String> = self.plan.dims.iter().map(|d| d.name.clone()).collect();
-        let exprs: Vec<_> =
-            entry.slots.iter().filter_map(|s| entry.exprs.get(*s as usize)).collect();
         let buffers =
             entry.buffers.iter().filter(|b| matches!(b.home, tfc_abi::plan::Home::Slot(_)));
-        let amount = match self.memory_bytes(entry) {
-            Some(n) => bytes(n),
-            None if exprs.len() > 8 => {
-                let dims: Vec<&str> = names
-                    .iter()
-                    .filter(|n| !self.dims.contains_key(*n))
-                    .map(String::as_str)
-                    .collect();
-                format!("depends on {} (give --dim)", dims.join(", "))
-            }
-            None => {
-                let parts: Vec<String> = exprs.iter().map(|e| dump::expr(e, &names)).collect();
-                format!("{} B", parts.join(" + "))
-            }
-        };
-        format!("{amount} in {} slots for {} buffers", exprs.len(), buffers.count())
+        let place = format!("in {} slots for {} buffers", entry.slots.len(), buffers.count());
+        if let Some(n) = self.memory_bytes(entry) {
+            return format!("{} {place}", bytes(n));
+        }
+        let open: Vec<&str> = self
+            .plan
+            .dims
+            .iter()
+            .map(|d| d.name.as_str())
+            .filter(|n| !self.dims.contains_key(*n))
+            .collect();
+        let size = |name: &str| self.dims.get(name).copied().unwrap_or_else(|| self.least(name));
+        let least = memory(entry, &|dim| self.plan.dims.get(dim).map(|d| size(&d.name)));
+        let least = least.map_or(String::new(), |n| {
+            let sizes: Vec<String> = open.iter().map(|d| format!("{d} = {}", size(d))).collect();
+            format!("{} where {}", bytes(n), sizes.join(", "))
+        });
+        match self.memory_formula(entry) {
+            Some(formula) => format!("{formula} bytes ({least}) {place}"),
+            None => format!("{least}, more for larger sizes (give --dim) {place}"),
+        }
+    }
+
+    /// The sum of all slots as one formula; none if it is not a short one.
+    fn memory_formula(&self, entry: &Entry) -> Option<String> {
+        let mut total = Dim::constant(0);
+        for slot in &entry.slots {
+            total = total + self.formula(entry.exprs.get(*slot as usize)?)?;
+        }
+        (total.terms().len() <= 6).then(|| group_digits(&total.to_string()))
+    }
+
+    /// A size of the plan as a formula; of two that overlap, the one that is larger
+    /// for every size.
+    fn formula(&self, expr: &Expr) -> Option<Dim> {
+        let mut stack: Vec<Dim> = vec![];
+        for op in &expr.0 {
+            let value = match *op {
+                ExprOp::Const(c) => Dim::constant(c),
+                ExprOp::Dim(i) => {
+                    let name = &self.plan.dims.get(i as usize)?.name;
+                    match self.dims.get(name) {
+                        Some(n) => Dim::constant(*n),
+                        None => Dim::sym(name),
+                    }
+                }
+                ExprOp::Add => stack.pop()? + stack.pop()?,
+                ExprOp::Mul => stack.pop()? * stack.pop()?,
+                ExprOp::FloorDiv(by) => stack.pop()?.floor_div(by),
+                ExprOp::Max => {
+                    let (b, a) = (stack.pop()?, stack.pop()?);
+                    let larger = |x: &Dim, y: &Dim| {
+                        (x.clone() - y.clone()).terms().iter().all(|(_, c)| *c >= 0)
+                    };
+                    match (larger(&a, &b), larger(&b, &a)) {
+                        (true, _) => a,
+                        (_, true) => b,
+                        _ => return None,
+                    }
+                }
+            };
+            stack.push(value);
+        }
+        stack.pop().filter(|_| stack.is_empty())
     }
 
     /// What each call that owns variables has and does, in the order of the text.
+    ///
+    /// A parameter may be reshaped, repeated or scaled before it meets data: what a
+    /// layer gives is the last value where one of its parameters and data come
+    /// together.
     fn layer_rows(&self, func: &Func) -> Vec<Layer> {
         let mut layers: Vec<Layer> = vec![];
         let mut seen = BTreeSet::new();
+        // Parameters each value is made of, for values made of nothing else.
+        let mut made_of: BTreeMap<ValueId, BTreeSet<VarId>> = BTreeMap::new();
         func.walk(&mut |_, node| {
-            for operand in &node.operands {
-                let Def::Node(id, _) = func.values[*operand].def else { continue };
-                let (Op::Read, Some(id)) = (func.nodes[id].op, func.nodes[id].var) else {
-                    continue;
-                };
-                let var = &self.graph.vars[id];
-                if !self.is_parameter(var) || node.op == Op::Grad {
-                    continue;
+            if node.op == Op::Grad {
+                return;
+            }
+            if let (Op::Read, Some(var)) = (node.op, node.var) {
+                if self.is_parameter(&self.graph.vars[var])
+                    && let Some(result) = node.results.first()
+                {
+                    made_of.insert(*result, [var].into());
                 }
+                return;
+            }
+            let constant = |v: &ValueId| match func.values[*v].def {
+                Def::Node(id, _) => func.nodes[id].operands.is_empty() && func.nodes[id].var.is_none(),
+                _ => false,
+            };
+            let data = node.operands.iter().any(|v| !made_of.contains_key(v) && !constant(v));
+            let params: BTreeSet<VarId> = node
+                .operands
+                .iter()
+                .filter_map(|v| Some((v, made_of.get(v)?)))
+                // A penalty on the weights (`sum(w * w)`) is no layer's output.
+                .filter(|(v, vars)| {
+                    !data
+                        || func.ty(**v).rank() > 0
+                        || vars.iter().all(|var| self.graph.vars[*var].ty.rank() == 0)
+                })
+                .flat_map(|(_, vars)| vars.iter().copied())
+                .collect();
+            if !data {
+                if let ([result], false) = (node.results.as_slice(), params.is_empty()) {
+                    made_of.insert(*result, params);
+                }
+                return;
+            }
+            let mut counted: BTreeSet<usize> = BTreeSet::new();
+            for id in params {
+                let var = &self.graph.vars[id];
                 let name = var.name.rsplit_once('.').map_or(&*var.name, |(path, _)| path);
                 let at = layers.iter().position(|l| l.name == name).unwrap_or_else(|| {
                     layers.push(Layer {
@@ -330,12 +415,13 @@ impl View<'_> {
                 if seen.insert(id) {
                     layer.parameters = layer.parameters.saturating_add(elements(var));
                 }
-                let adds = cost::node(self.graph, func, node).multiply_adds;
-                if adds.as_const() != Some(0) || layer.output.is_empty() {
-                    let result = node.results.first().map(|v| func.ty(*v).to_string());
-                    layer.output = result.unwrap_or_default();
+                if let Some(result) = node.results.first() {
+                    layer.output = self.shown(func.ty(*result));
                 }
-                layer.multiply_adds = layer.multiply_adds.clone() + adds;
+                if counted.insert(at) {
+                    let adds = cost::node(self.graph, func, node).multiply_adds;
+                    layer.multiply_adds = layer.multiply_adds.clone() + adds;
+                }
             }
         });
         layers
@@ -372,7 +458,7 @@ impl View<'_> {
             rows.push(NodeRow {
                 name: value.and_then(|v| v.name.as_deref()).unwrap_or("").to_string(),
                 op: node.op.name(),
-                ty: value.map_or(String::new(), |v| v.ty.to_string()),
+                ty: value.map_or(String::new(), |v| self.shown(&v.ty)),
                 cost: cost::node(self.optimized, func, node),
                 parameters: match var {
                     Some(var) if node.op == Op::Read && self.is_parameter(var) => var.ty.elements(),
@@ -514,6 +600,24 @@ impl View<'_> {
         }
         out
     }
+}
+
+/// Bytes of the slots of an entry's arena, where the dims it asks for are known.
+fn memory(entry: &Entry, dim: &dyn Fn(usize) -> Option<i64>) -> Option<i64> {
+    let mut total = 0i64;
+    for slot in &entry.slots {
+        let expr = entry.exprs.get(*slot as usize)?;
+        let largest = expr.0.iter().filter_map(|op| match op {
+            ExprOp::Dim(i) => Some(*i as usize),
+            _ => None,
+        });
+        let count = largest.max().map_or(0, |i| i + 1);
+        let used = |i: usize| expr.0.iter().any(|op| *op == ExprOp::Dim(i as u32));
+        let values: Option<Vec<i64>> =
+            (0..count).map(|i| if used(i) { dim(i) } else { Some(0) }).collect();
+        total = total.checked_add(expr.eval(&values?)?)?;
+    }
+    Some(total)
 }
 
 fn moved(cost: &Cost) -> Dim {

@@ -266,6 +266,15 @@ pub const CODES: &[Code] = &[
         "var w: f32[3] = zeros\nentry f() {\n  save(w, w, path: \"w\")\n}\n",
         "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"w\")\n}\n",
     ),
+    command(
+        "E0463",
+        "an output that would replace a source",
+        "What is compiled is never written over the graph it comes from, nor over a file that the \
+         graph uses, also where a link leads to one. Choose another name with `-o`.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m.graph",
+        "tfc compile m.graph -o m",
+    ),
     graph(
         "E0470",
         "the lists of a `for` differ in length",

@@ -365,4 +365,15 @@ pub const CODES: &[Code] = &[
         "entry f() -> f32[] {\n  a = [i for i in 0..60000]\n  b = [..a, ..a, ..a, ..a, ..a]\n  c = [..b, ..b, ..b, ..b]\n  return cast(len(c), to: f32)\n}\n",
         "entry f() -> f32[] {\n  a = [i for i in 0..60000]\n  b = [..a, ..a, ..a, ..a, ..a]\n  return cast(len(b), to: f32)\n}\n",
     ),
+    command(
+        "E0153",
+        "a file that is not a graph",
+        "A graph is a text file. Models of other systems (ONNX, PyTorch, Keras) are written anew in \
+         the graph language; their weights can be read from .safetensors, .npy and .npz files, by a \
+         program with `--restore FILE` or in a graph with `file(\"w.safetensors\", key: \"w\")`. Data \
+         is fed to entries.",
+        "graph m\nentry f() -> (y: f32[2]) {\n  return f32[2](1, 2)\n}\n",
+        "tfc run m.graph f --out y=y.npy && tfc check y.npy",
+        "tfc run m.graph f --out y=y.npy && tfc check m.graph",
+    ),
 ];

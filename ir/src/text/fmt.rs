@@ -1,7 +1,8 @@
 //! Source to source: one layout, every comment kept.
 //!
 //! Works on tokens: lines stay where their author broke them, what changes is
-//! indentation, the space between tokens, runs of blank lines, and braces. Only
+//! indentation, the space between tokens, runs of blank lines, and braces: those
+//! of a block that is not on one line end a line and stand on their own. Only
 //! text that parses is touched, and it parses to the same tree afterwards.
 
 use super::lexer::{Lexed, Tok, Token, lex};
@@ -44,11 +45,13 @@ fn lines(text: &str, lexed: &Lexed) -> Vec<(Vec<Piece>, bool)> {
     let mut out: Vec<(Vec<Piece>, bool)> = vec![];
     let mut comments = lexed.comments.iter().enumerate().peekable();
     let mut end = 0usize;
+    let apart = apart(&lexed.tokens);
     let mut place = |piece: Piece, lo: usize, hi: usize, out: &mut Vec<(Vec<Piece>, bool)>| {
         let gap = text.get(end..lo).unwrap_or("");
         let breaks = gap.matches('\n').count();
+        let starts_line = matches!(piece, Piece::Token(i) if apart[i]);
         match out.last_mut() {
-            Some((line, _)) if breaks == 0 => line.push(piece),
+            Some((line, _)) if breaks == 0 && !starts_line => line.push(piece),
             _ => out.push((vec![piece], breaks > 1)),
         }
         end = hi;
@@ -61,6 +64,30 @@ fn lines(text: &str, lexed: &Lexed) -> Vec<(Vec<Piece>, bool)> {
         if token.tok != Tok::Eof {
             let (lo, hi) = (token.span.lo as usize, token.span.hi as usize);
             place(Piece::Token(i), lo, hi, &mut out);
+        }
+    }
+    out
+}
+
+/// Tokens that start a line of their own: a brace that closes a block begun on
+/// another line, and what follows the brace that opens one.
+fn apart(tokens: &[Token]) -> Vec<bool> {
+    let mut out = vec![false; tokens.len()];
+    let mut open: Vec<(usize, usize)> = vec![];
+    let mut line = 0;
+    for (i, token) in tokens.iter().enumerate() {
+        line += token.newline as usize;
+        match token.tok {
+            Tok::LBrace => open.push((i, line)),
+            Tok::RBrace => {
+                if let Some((at, first)) = open.pop()
+                    && first != line
+                {
+                    out[i] = true;
+                    out[at + 1] = true;
+                }
+            }
+            _ => {}
         }
     }
     out

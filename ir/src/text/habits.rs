@@ -17,7 +17,7 @@ pub(super) fn declaration(word: &str) -> Option<(Option<&'static str>, &'static 
             (Some("func"), "a function is declared with `func name(x) { return .. }`")
         }
         "import" | "include" | "require" | "using" => (
-            Some("use"),
+            None,
             "a library is used with `use nn`, a file with `use \"layers.graph\" as layers`",
         ),
         "from" => (
@@ -276,10 +276,10 @@ impl Parser<'_> {
             word => {
                 let (instead, help) = declaration(word).filter(|_| self.tok() == Tok::Ident)?;
                 let diag = error(&format!("there is no `{word}`")).at(before.span, "unknown");
-                let top = "it stands at the top level of the file";
-                Some(match instead {
-                    Some(_) => diag.help(format!("{help}; {top}")),
-                    None => diag.help(help),
+                let top = instead.is_some() || help.starts_with("a library");
+                Some(match top {
+                    true => diag.help(format!("{help}, at the top level of the file")),
+                    false => diag.help(help),
                 })
             }
         }
