@@ -29,13 +29,11 @@ fn a_let_is_worked_out_once() {
 #[test]
 fn functions_and_defaults_that_double_stop_with_an_error() {
     let funcs = lines(40, |i, j| format!("func g{i}(x) {{ return g{j}(x) + g{j}(x) }}"));
-    let text = format!(
-        "func g0(x) {{ return x + 1 }}\n{funcs}entry f() -> f32[] {{ return g40(1) }}\n"
-    );
+    let text =
+        format!("func g0(x) {{ return x + 1 }}\n{funcs}entry f() -> f32[] {{ return g40(1) }}\n");
     assert!(matches!(codes(&text)[0].as_str(), "E0151" | "E0220"), "{:?}", codes(&text));
     let funcs = lines(40, |i, j| format!("func g{i}(a = g{j}(), b = g{j}()) {{ return a * b }}"));
-    let text =
-        format!("func g0() {{ return 1 }}\n{funcs}entry f() -> f32[] {{ return g40() }}\n");
+    let text = format!("func g0() {{ return 1 }}\n{funcs}entry f() -> f32[] {{ return g40() }}\n");
     assert_eq!(codes(&text), ["E0151"]);
 }
 
@@ -77,7 +75,8 @@ fn lists_of_lists_stop_with_an_error() {
 #[test]
 fn sizes_that_grow_stop_with_an_error() {
     let body = lines(40, |i, j| format!(" n{i} = n{j} * n{j}"));
-    let text = format!("dim B\nentry f(x: f32[B]) -> f32[] {{\n n0 = B + 1\n{body} return 1.0\n}}\n");
+    let text =
+        format!("dim B\nentry f(x: f32[B]) -> f32[] {{\n n0 = B + 1\n{body} return 1.0\n}}\n");
     assert_eq!(codes(&text), ["E0226"]);
 }
 

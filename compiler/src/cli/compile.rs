@@ -43,8 +43,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     artifacts.sort();
     artifacts.dedup();
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
-    let destinations =
-        destinations(&artifacts, args.output.as_deref(), &stem(args, &graph.name));
+    let destinations = destinations(&artifacts, args.output.as_deref(), &stem(args, &graph.name));
     if !to_stdout {
         // Before anything is computed, and long before anything is written.
         let sources = source_files(&args.graph, &loaded.sources);
@@ -110,8 +109,10 @@ fn check_destination(out: &Path, sources: &[PathBuf], by_itself: bool) -> Result
     let diag = match by_itself {
         true => Diag::error("E0463", format!("the program would overwrite its source `{source}`"))
             .help("say where the program goes: `-o PATH`"),
-        false => Diag::error("E0463", format!("`-o {shown}` would overwrite the source `{source}`"))
-            .help("choose another name for what is written"),
+        false => {
+            Diag::error("E0463", format!("`-o {shown}` would overwrite the source `{source}`"))
+                .help("choose another name for what is written")
+        }
     };
     Err(diag.into())
 }

@@ -376,7 +376,9 @@ impl View<'_> {
                 return;
             }
             let constant = |v: &ValueId| match func.values[*v].def {
-                Def::Node(id, _) => func.nodes[id].operands.is_empty() && func.nodes[id].var.is_none(),
+                Def::Node(id, _) => {
+                    func.nodes[id].operands.is_empty() && func.nodes[id].var.is_none()
+                }
                 _ => false,
             };
             let data = node.operands.iter().any(|v| !made_of.contains_key(v) && !constant(v));

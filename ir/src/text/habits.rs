@@ -16,21 +16,18 @@ pub(super) fn declaration(word: &str) -> Option<(Option<&'static str>, &'static 
         "def" | "fn" | "function" | "fun" | "proc" => {
             (Some("func"), "a function is declared with `func name(x) { return .. }`")
         }
-        "import" | "include" | "require" | "using" => (
-            None,
-            "a library is used with `use nn`, a file with `use \"layers.graph\" as layers`",
-        ),
-        "from" => (
-            None,
-            "a library is used with `use nn`, and its functions are called `nn.softmax(x)`",
-        ),
+        "import" | "include" | "require" | "using" => {
+            (None, "a library is used with `use nn`, a file with `use \"layers.graph\" as layers`")
+        }
+        "from" => {
+            (None, "a library is used with `use nn`, and its functions are called `nn.softmax(x)`")
+        }
         "const" | "static" | "final" | "constexpr" | "define" | "val" => {
             (Some("let"), "a number or list gets a name with `let NAME = ..`")
         }
-        "class" | "struct" | "trait" | "object" => (
-            None,
-            "there are no classes: functions compute, and `var` declares what they train",
-        ),
+        "class" | "struct" | "trait" | "object" => {
+            (None, "there are no classes: functions compute, and `var` declares what they train")
+        }
         "param" | "parameter" | "weight" | "variable" | "tensor" => {
             (Some("var"), "what is trained or kept is declared with `var w: f32[2, 3] = zeros`")
         }
@@ -76,9 +73,10 @@ pub(super) fn value(name: &str) -> Option<(Option<&'static str>, &'static str)> 
         "PI" | "Pi" => (Some("pi"), "it is written small"),
         "self" | "this" => (None, "there are no objects; a function is given what it works on"),
         "pass" => (None, "an empty block is `{ }`"),
-        "break" | "continue" => {
-            (None, "a loop goes on while its condition holds: `while (i = 0) i < n { yield i + 1 }`")
-        }
+        "break" | "continue" => (
+            None,
+            "a loop goes on while its condition holds: `while (i = 0) i < n { yield i + 1 }`",
+        ),
         _ => return None,
     })
 }
@@ -134,7 +132,9 @@ pub(super) fn op(name: &str) -> Option<&'static str> {
         "zip" => "go over several lists at once: `for x in a, y in b { .. }`",
         "map" | "filter" | "reduce" => "a list is made with `[f(x) for x in list]`",
         "list" | "tuple" | "dict" | "set" => "lists are written in brackets, `[a, b]`",
-        "type" | "isinstance" => "types are known when the graph is compiled; nothing asks for them",
+        "type" | "isinstance" => {
+            "types are known when the graph is compiled; nothing asks for them"
+        }
         "open" | "load" => "`file(\"w.npy\")` is the array in a file",
         "item" | "numpy" => "a scalar is a tensor of shape `[]`; entries return it as it is",
         "range" => "`for` counts with `0..3`; the numbers as a tensor are `iota([3])`",
@@ -161,25 +161,25 @@ impl Parser<'_> {
         }
         match self.word() {
             "and" => {
-                return Some(
-                    error("`and` is not an operator")
-                        .at(span, "`&&` is meant")
-                        .fix("true where both are: `a && b`", span, "&&"),
-                );
+                return Some(error("`and` is not an operator").at(span, "`&&` is meant").fix(
+                    "true where both are: `a && b`",
+                    span,
+                    "&&",
+                ));
             }
             "or" => {
-                return Some(
-                    error("`or` is not an operator")
-                        .at(span, "`||` is meant")
-                        .fix("true where one of them is: `a || b`", span, "||"),
-                );
+                return Some(error("`or` is not an operator").at(span, "`||` is meant").fix(
+                    "true where one of them is: `a || b`",
+                    span,
+                    "||",
+                ));
             }
             "is" => {
-                return Some(
-                    error("`is` is not an operator")
-                        .at(span, "`==` is meant")
-                        .fix("values are compared with `==`", span, "=="),
-                );
+                return Some(error("`is` is not an operator").at(span, "`==` is meant").fix(
+                    "values are compared with `==`",
+                    span,
+                    "==",
+                ));
             }
             "if" => return Some(self.ternary(span)),
             "elif" | "elsif" | "elseif" => return Some(self.else_if(span)),
@@ -211,7 +211,9 @@ impl Parser<'_> {
                         .help("what an entry or a function does is said in `///` lines before it"),
                 );
             }
-            Tok::Str if matches!(word_before, "f" | "r" | "b" | "u") && before.span.hi == span.lo => {
+            Tok::Str
+                if matches!(word_before, "f" | "r" | "b" | "u") && before.span.hi == span.lo =>
+            {
                 let message = format!("a string has no `{word_before}` before it");
                 return Some(error(&message).at(before.span, "not part of a string").help(
                     "strings are plain text; `print(x, label: \"loss\")` writes a tensor after a \
@@ -227,20 +229,20 @@ impl Parser<'_> {
                 );
             }
             Tok::Colon if matches!(self.peek(1).tok, Tok::Eof) || self.peek(1).newline => {
-                return Some(
-                    error("a block stands in braces")
-                        .at(span, "`:` opens no block")
-                        .fix("open it with `{` and close it with `}`", span, " {"),
-                );
+                return Some(error("a block stands in braces").at(span, "`:` opens no block").fix(
+                    "open it with `{` and close it with `}`",
+                    span,
+                    " {",
+                ));
             }
             _ => {}
         }
         match word_before {
-            "not" => Some(
-                error("`not` is not an operator")
-                    .at(before.span, "`!` is meant")
-                    .fix("true where `a` is not: `!a`", up_to(before.span, span), "!"),
-            ),
+            "not" => Some(error("`not` is not an operator").at(before.span, "`!` is meant").fix(
+                "true where `a` is not: `!a`",
+                up_to(before.span, span),
+                "!",
+            )),
             "lambda" => Some(
                 error("there are no functions without a name")
                     .at(before.span, "expected a value")

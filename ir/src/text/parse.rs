@@ -184,9 +184,9 @@ impl Parser<'_> {
             Tok::Ident | Tok::Int | Tok::Float | Tok::Str | Tok::LParen | Tok::LBracket
         );
         let diag = match self.hidden_by_comment(&closer) {
-            Some(comment) => diag.also(comment, "this is a comment").help(
-                "`//` starts a comment; a division that rounds down is `floor(a / b)`",
-            ),
+            Some(comment) => diag
+                .also(comment, "this is a comment")
+                .help("`//` starts a comment; a division that rounds down is `floor(a / b)`"),
             None if another && !self.token().newline => {
                 diag.fix("separate them with a comma", here, ",")
             }

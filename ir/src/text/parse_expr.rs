@@ -420,16 +420,16 @@ impl Parser<'_> {
         let start = self.bump().span;
         let named = self.tok() == Tok::LParen
             && (self.peek(1).tok == Tok::RParen
-                || matches!(
-                    self.peek(2).tok,
-                    Tok::Assign | Tok::Colon | Tok::Comma | Tok::RParen
-                ));
+                || matches!(self.peek(2).tok, Tok::Assign | Tok::Colon | Tok::Comma | Tok::RParen));
         if !named {
             let span = self.span();
             return Err(self.report(
-                Diag::error("E0104", "a `while` says what it carries from one iteration to the next")
-                    .at(span, "expected `(name = first value)`")
-                    .help("write `y = while (i = 0) i < 10 { yield i + 1 }`"),
+                Diag::error(
+                    "E0104",
+                    "a `while` says what it carries from one iteration to the next",
+                )
+                .at(span, "expected `(name = first value)`")
+                .help("write `y = while (i = 0) i < 10 { yield i + 1 }`"),
             ));
         }
         let carried = self.params("in what a `while` carries")?;

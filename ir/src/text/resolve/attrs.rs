@@ -137,12 +137,10 @@ impl Resolver<'_> {
             }
             if matches!(spec.kind, AttrKind::Int | AttrKind::Ints) {
                 let (val, span) = match val {
-                    Val::List(items) => {
-                        match items.iter().find(|i| int(&i.val).is_none()) {
-                            Some(item) => (&item.val, item.span),
-                            None => (val, span),
-                        }
-                    }
+                    Val::List(items) => match items.iter().find(|i| int(&i.val).is_none()) {
+                        Some(item) => (&item.val, item.span),
+                        None => (val, span),
+                    },
                     val => (val, span),
                 };
                 diag = self.round_it(diag, val, span);

@@ -427,10 +427,8 @@ impl Resolver<'_> {
             .at(span, "not a function");
         let diag = match habits::op(name).filter(|_| alias.is_none()) {
             Some(help) => diag.help(help),
-            None => diag.help(format!(
-                "ops are called with the tensor first: `{op}({})`",
-                args.join(", ")
-            )),
+            None => diag
+                .help(format!("ops are called with the tensor first: `{op}({})`", args.join(", "))),
         };
         self.error(diag)
     }

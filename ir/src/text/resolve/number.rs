@@ -195,10 +195,15 @@ impl Resolver<'_> {
                 _ => match x.div_exact(&y) {
                     Some(d) => d,
                     None => {
-                        return Some(self.error(
-                            Diag::error("E0223", "a size is divided by a positive constant only")
+                        return Some(
+                            self.error(
+                                Diag::error(
+                                    "E0223",
+                                    "a size is divided by a positive constant only",
+                                )
                                 .at(b.span, format!("this is {y}")),
-                        ));
+                            ),
+                        );
                     }
                 },
             },
@@ -214,10 +219,12 @@ impl Resolver<'_> {
     }
 
     fn complicated(&mut self, span: Span) -> Val {
-        self.error(Diag::error("E0226", "this size is too complicated").at(
-            span,
-            format!("more than {MAX_TERMS} terms, or more than {MAX_FACTORS} factors"),
-        ))
+        self.error(
+            Diag::error("E0226", "this size is too complicated").at(
+                span,
+                format!("more than {MAX_TERMS} terms, or more than {MAX_FACTORS} factors"),
+            ),
+        )
     }
 
     fn divided_by_zero(&mut self, op: Binary, by: Span, span: Span) -> Val {

@@ -587,8 +587,9 @@ impl Resolver<'_> {
                             }
                             Val::Poison => return Val::Poison,
                             val => {
-                                let diag = Diag::error("E0233", "a step is a positive whole number")
-                                    .at(e.span, format!("this is {}", val.describe()));
+                                let diag =
+                                    Diag::error("E0233", "a step is a positive whole number")
+                                        .at(e.span, format!("this is {}", val.describe()));
                                 return match val {
                                     Val::Int(_) => {
                                         self.error(diag.help("to walk backwards, use `reverse`"))
