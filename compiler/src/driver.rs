@@ -2,6 +2,7 @@
 //! passes, times them, and turns their findings into errors.
 
 use crate::error::{Error, Result};
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
@@ -135,6 +136,22 @@ pub fn graph_hash(graph: &Graph) -> [u8; 32] {
     tfc_runtime::hash::hash(tfc_ir::text::print(graph).as_bytes())
 }
 
+/// Variables whose first values are drawn at random, by name. Passes may compute
+/// them beforehand, so this is asked of the graph as it was written.
+fn random_variables(graph: &Graph) -> BTreeSet<String> {
+    let mut drawn = BTreeSet::new();
+    let mut names = BTreeSet::new();
+    graph.init.walk(&mut |_, node| {
+        let random =
+            node.op.name().starts_with("random") || node.operands.iter().any(|v| drawn.contains(v));
+        if random {
+            drawn.extend(node.results.iter().copied());
+            names.extend(node.var.map(|v| graph.vars[v].name.clone()));
+        }
+    });
+    names
+}
+
 /// Passes lowering cannot do without.
 const REQUIRED: &[&str] = &["differentiate", "expand"];
 
@@ -158,6 +175,7 @@ pub fn compile(
     timings: &mut Timings,
 ) -> Result<Compiled> {
     let hash = graph_hash(graph);
+    let random = random_variables(graph);
     let failed = |diags: Vec<Diag>| Error::new(diags, sources.clone());
     let settings = settings(sources, options);
     let passes = passes(options);
@@ -168,6 +186,9 @@ pub fn compile(
     let mut program =
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
+    for var in &mut program.plan.vars {
+        var.random = random.contains(&var.name);
+    }
     Ok(Compiled { graph, program })
 }
 

@@ -254,7 +254,7 @@ impl Module {
     /// ```
     pub fn save_checkpoint(&self, dir: impl AsRef<Path>, step: u64) -> Result<PathBuf> {
         let keep = checkpoint::DEFAULT_KEEP;
-        self.save_checkpoint_with(dir, &Save { step, positions: BTreeMap::new(), keep })
+        self.save_checkpoint_with(dir, &Save { step, keep, ..Save::default() })
     }
 
     /// As [`Module::save_checkpoint`], with where the run is in its data and how
@@ -269,8 +269,7 @@ impl Module {
     pub fn restore(&self, dir: impl AsRef<Path>) -> Result<Option<Restored>> {
         let newest = checkpoint::newest(dir.as_ref(), self.model.plan())?;
         let Some((manifest, path)) = newest.found else { return Ok(None) };
-        checkpoint::load_exact(&self.model, &manifest.data(&path))?;
-        checkpoint::go_to_positions(&self.model, &manifest)?;
+        checkpoint::resume(&self.model, &manifest, &path)?;
         let skipped = newest.skipped.iter().map(|e| e.to_warning(false)).collect();
         Ok(Some(Restored { step: manifest.step, positions: manifest.positions, path, skipped }))
     }

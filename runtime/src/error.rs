@@ -26,6 +26,9 @@
 //! | E0569, E0570 | an element that does not fit its queue; no such queue or reader |
 //! | E0580, E0581, E0582 | a checkpoint is torn, of another graph; none can be used |
 //! | E0583, E0585, E0586, E0587 | checkpoints are in the way; options or data that do not go with them |
+//! | E0588, E0589, E0590 | a state file's name; results that are not whole; a directory in use |
+//! | E0591 | a pipeline that cannot be gone on with |
+//! | E0592, E0593 | a rename that renames nothing; only a part of the variables |
 //! | E0584 | a file to restore from has nothing that fits |
 //! | E0601 | a malformed or torn .safetensors |
 //! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |

@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorCode, Result};
 use crate::gemm::{self, MatMulArgs};
 use crate::mem::{Bytes, human_bytes};
 use crate::model::{EntryState, FixedFeed, Model};
-use crate::queue::{Place, Queue, Turn};
+use crate::queue::{Place, Queue, Turn, Waiter, Want};
 use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
@@ -584,18 +584,21 @@ impl<'a> Run<'a> {
             (false, false) => e.note(format!("at {}", s.place)),
             _ => e,
         };
+        let entry = self.entry;
+        let who = Waiter { entry: &entry.name, runner: entry.runner, place: &s.place };
+        let queues = self.model.queues();
+        let options = self.options;
+        let wait = |want: Want| queues.wait(s.queue as usize, want, &who, options);
         match s.action {
             QueueAction::Enqueue | QueueAction::EnqueueMany => {
-                let (runner, options) = (self.entry.runner, self.options);
                 for row in 0..count {
                     while self.put_row(queue, &s.bufs, row, count).map_err(at)? == Turn::Wait {
-                        self.wait(|| queue.wait_to_put(runner, options)).map_err(at)?;
+                        self.wait(|| wait(Want::Room)).map_err(at)?;
                     }
                 }
                 Ok(())
             }
             QueueAction::Dequeue | QueueAction::DequeueMany => {
-                let options = self.options;
                 loop {
                     // Anew each time: variables may have moved during a wait.
                     let places: Vec<Place> =
@@ -605,7 +608,7 @@ impl<'a> Run<'a> {
                     if unsafe { queue.try_take(count, &places) }.map_err(at)? == Turn::Done {
                         return Ok(());
                     }
-                    self.wait(|| queue.wait_to_take(count, options)).map_err(at)?;
+                    self.wait(|| wait(Want::Elements(count))).map_err(at)?;
                 }
             }
             QueueAction::Close => {

@@ -444,6 +444,7 @@ mod tests {
                 dtype: DType::I64,
                 shape: vec![2],
                 user: true,
+                random: false,
             })
             .collect()
     }

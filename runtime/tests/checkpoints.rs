@@ -232,3 +232,182 @@ fn variables_of_another_model() {
     assert!(err.contains("restored 2 of 2"), "{err}");
     assert_eq!(from.bias(&data(1)), 52.0);
 }
+
+/// faults 14: resuming with another batch, other contents or another entry went on
+/// without a word.
+#[test]
+fn another_run_is_not_resumed() {
+    let d = Dir::new(4);
+    d.ok("--batch 2 --steps 1 --checkpoint-dir DIR");
+    let (code, err) = d.train(&Small(1), "--batch 1 --steps 3 --checkpoint-dir DIR --resume");
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("error[E0586]") && err.contains("`--batch` was 2, now it is 1"), "{err}");
+    // As many numbers, but others.
+    let x = TensorBuf::from_slice(&[4, 4], &[0.5f32; 16]).unwrap();
+    io::write_tensors(&d.path.join("x.npy"), &[("x", &x)]).unwrap();
+    let (code, err) = d.train(&Small(1), "--batch 2 --steps 3 --checkpoint-dir DIR --resume");
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("feed `x` differ: f32[4, 4], but not the same bytes"), "{err}");
+    // If that is what is wanted.
+    let err = d.ok("--batch 2 --steps 3 --checkpoint-dir DIR --resume-anyway");
+    assert!(err.contains("warning[E0586]") && err.contains("resuming from step 1"), "{err}");
+    assert_eq!(d.steps(), [1, 2, 3]);
+}
+
+/// faults 14: runs that shared a directory removed each other's files.
+#[test]
+fn a_directory_is_one_run_s_at_a_time() {
+    let d = Dir::new(4);
+    let held = checkpoint::lock(&d.path.join("c")).unwrap();
+    assert!(held.is_some());
+    let (code, err) = d.train(&Small(1), "--batch 2 --checkpoint-dir DIR");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[E0590]: another run saves its checkpoints in"), "{err}");
+    drop(held);
+    d.ok("--batch 2 --checkpoint-dir DIR");
+    // A save under way elsewhere keeps its file, one of a dead process does not.
+    let name = |pid: u32| d.path.join(format!("c/step-000000000001.json.{pid}-0-00ff.tmp"));
+    let (ours, dead) = (name(std::process::id()), name(u32::MAX - 1));
+    std::fs::write(&ours, "").unwrap();
+    std::fs::write(&dead, "").unwrap();
+    d.ok("--batch 2 --epochs 2 --checkpoint-dir DIR --resume");
+    assert!(ours.exists());
+    assert!(!dead.exists() || !Path::new("/proc").exists());
+}
+
+/// faults 13: a flipped bit was accepted by `--restore` and `--state`.
+#[test]
+fn restoring_holds_the_data_against_its_manifest() {
+    let d = Dir::new(4);
+    d.ok("--batch 4 --checkpoint-dir DIR");
+    let path = d.path.join("c").join(data(1));
+    let mut bytes = std::fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let file = path.display();
+    let line = format!("--batch 4 --restore {file}");
+    let (code, err) = d.train(&Small(1), &line);
+    assert_eq!(code, 1);
+    assert!(err.contains("error[E0580]"), "{err}");
+    let (mut out, mut err) = (vec![], vec![]);
+    let words = ["predict", "--feed", &d.x, "--state", &file.to_string()].map(str::to_owned);
+    let mut console = Console { out: &mut out, err: &mut err, terminal: false };
+    assert_eq!(cli::main(&Small(1), "./small", &words, &mut console), 1);
+    assert!(String::from_utf8_lossy(&err).contains("E0580"));
+}
+
+/// faults 16: a position that cannot be was exit code 101.
+#[test]
+fn forged_positions_are_refused() {
+    let d = Dir::new(4);
+    d.ok("--batch 1 --steps 2 --checkpoint-dir DIR");
+    let path = d.path.join("c/step-000000000002.json");
+    let manifest = checkpoint::Manifest::read(&path).unwrap();
+    for (example, epoch) in [(4, 0), (i64::MAX, 0), (-1, 0), (1, -7)] {
+        let mut forged = manifest.clone();
+        forged.positions.insert("example".into(), example);
+        forged.positions.insert("epoch".into(), epoch);
+        std::fs::write(&path, forged.text()).unwrap();
+        let (code, err) = d.train(&Small(1), "--batch 1 --steps 3 --checkpoint-dir DIR --resume");
+        assert_eq!(code, 1, "{example} {epoch}: {err}");
+        assert!(err.contains("error[E0580]"), "{err}");
+    }
+    // Its file is one beside it, and no longer than it says.
+    let forged = checkpoint::Manifest { file: "../x".into(), ..manifest.clone() };
+    std::fs::write(&path, forged.text()).unwrap();
+    assert_eq!(checkpoint::verify(&path).unwrap_err().code(), "E0580");
+    std::fs::write(&path, manifest.text()).unwrap();
+    let at = d.path.join("c").join(data(2));
+    std::fs::remove_file(&at).unwrap();
+    #[cfg(unix)]
+    std::os::unix::fs::symlink("/dev/zero", &at).unwrap();
+    assert_eq!(checkpoint::verify(&path).unwrap_err().code(), "E0580");
+}
+
+/// faults 12: one save that failed ended the run.
+#[test]
+#[cfg(unix)]
+fn a_failed_save_is_tried_again() {
+    let d = Dir::new(6);
+    // What is in the way of the checkpoint of step 2 cannot be replaced by a file.
+    std::fs::create_dir_all(d.path.join("c").join(data(2)).join("x")).unwrap();
+    let err = d.ok("--batch 1 --checkpoint-dir DIR --save-every 1 --keep 9");
+    assert!(err.contains("warning[E0803]"), "{err}");
+    assert!(err.contains("step 2 is not saved; the last good checkpoint is of step 1"), "{err}");
+    assert_eq!(d.steps(), [1, 3, 4, 5, 6]);
+    // The last one must not fail.
+    std::fs::create_dir_all(d.path.join("c").join(data(12)).join("x")).unwrap();
+    let line = "--batch 1 --epochs 2 --checkpoint-dir DIR --save-every 9 --keep 9 --resume";
+    let (code, err) = d.train(&Small(1), line);
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("error[E0803]"), "{err}");
+}
+
+/// user 8: renames went by any beginning of a name, the first one won, and a part
+/// was as good as the whole.
+#[test]
+fn renames_end_where_names_do() {
+    struct Named;
+    impl Program for Named {
+        fn plan(&self) -> Result<Plan> {
+            let mut plan = small_plan();
+            plan.vars[0].name = "net.a".into();
+            plan.vars[1].name = "net.ab".into();
+            Ok(plan)
+        }
+        fn load(&self, options: Options) -> Result<Model> {
+            // SAFETY: the descriptor is static and right.
+            unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
+        }
+    }
+    let d = Dir::new(2);
+    let file = d.path.join("other.safetensors");
+    let w = TensorBuf::from_slice(&[4, 3], &[2f32; 12]).unwrap();
+    let b = TensorBuf::from_slice(&[3, 1], &[5f32; 3]).unwrap();
+    io::write_tensors(&file, &[("o", &w), ("p", &b)]).unwrap();
+    let predict = |more: &str| {
+        let mut words: Vec<String> =
+            ["predict", "--feed", &d.x, "--restore"].map(str::to_owned).into();
+        words.push(file.display().to_string());
+        words.extend(more.split_whitespace().map(str::to_owned));
+        let (mut out, mut err) = (vec![], vec![]);
+        let mut console = Console { out: &mut out, err: &mut err, terminal: false };
+        let code = cli::main(&Named, "./small", &words, &mut console);
+        (code, String::from_utf8(err).unwrap())
+    };
+    // In either order; an axis of size one does not matter.
+    for order in ["net.a=o --restore-map net.ab=p", "net.ab=p --restore-map net.a=o"] {
+        let (code, err) = predict(&format!("--restore-map {order}"));
+        assert_eq!(code, 0, "{err}");
+        assert!(err.contains("restored 2 of 2 variables"), "{err}");
+    }
+    // A part is an error, unless it is asked for.
+    let (code, err) = predict("--restore-map net.a=o");
+    assert_eq!(code, 1, "{err}");
+    assert!(err.contains("error[E0593]") && err.contains("it lacks `net.ab`"), "{err}");
+    let (code, err) = predict("--restore-map net.a=o --partial");
+    assert_eq!(code, 0, "{err}");
+    assert!(err.contains("restored 1 of 2 variables"), "{err}");
+    let (code, err) = predict("--restore-map net.a=o --restore-map ne=p");
+    assert!(code == 2 && err.contains("error[E0592]"), "{err}");
+    assert!(err.contains("did you mean `net`?"), "{err}");
+}
+
+/// faults 7: results of a resumed run held what came after the resume.
+#[test]
+fn results_of_a_resumed_run_are_whole() {
+    let d = Dir::new(10);
+    let line = |extra: &str, out: &str| {
+        format!("--batch 3 --checkpoint-dir DIR --save-every 1 {extra} --out loss={}", d.file(out))
+    };
+    let loss = |name: &str| {
+        tensor_file(Path::new(&d.file(name)), None, "", None).unwrap().get_f64(0).unwrap()
+    };
+    d.ok(&line("--steps 2", "half.npy"));
+    d.ok(&line("--epochs 1 --resume", "whole.npy"));
+    assert_eq!(loss("whole.npy"), f64::from(2.8f32));
+    // A run that was killed before it wrote them has them still.
+    let (code, err) = d.train(&Small(1), &line("--epochs 1 --resume", "again.npy"));
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(loss("again.npy"), loss("whole.npy"));
+}

@@ -55,7 +55,7 @@ fn says_what_it_is() {
          \x20 Does predict.\n\
          \x20 feed     x  f32[B, 4]\n\
          \x20 result   y  f32[B, 3]\n\
-         \x20 $ ./small predict --feed x=x.npy --out y=y.npy\n\
+         \x20 $ ./small predict --feed x=x.npy --out y=y.npy --state state.safetensors\n\
          \n\
          entry train\n\
          \x20 Does train.\n\
@@ -136,11 +136,19 @@ fn trains_in_batches_and_keeps_state() {
     assert_eq!(lines.len(), 2);
     let bias = |n: &str| tensor_file(&state, Some("b"), n, None).unwrap().get_f64(0).unwrap();
     assert_eq!(bias("b"), 11.0);
+    // user 6: without --batch a step takes all examples, and that is said.
+    let mut all = vec!["train", "--feed", &x, "--feed", &y, "--state", text(&state)];
+    all.extend(["--epochs", "2"]);
+    let (code, out, err) = run(&all);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(err, "note: without `--batch`, every step takes all 5 examples\n");
+    assert!(out.starts_with("epoch 1/2: loss 5.000000, 5 examples in "), "{out}");
+    assert_eq!(bias("b"), 21.0);
     // Again, from the state.
     line(&["--batch", "5", "--shuffle", "3", "-q"]);
-    assert_eq!(bias("b"), 16.0);
+    assert_eq!(bias("b"), 26.0);
     line(&["--batch", "1", "--steps", "7", "-q"]);
-    assert_eq!(bias("b"), 23.0);
+    assert_eq!(bias("b"), 33.0);
     // An entry that writes nothing leaves the file alone.
     let before = std::fs::read(&state).unwrap();
     ok(&["predict", "--feed", &x, "--state", text(&state), "-q"]);
@@ -187,7 +195,7 @@ fn mistakes_are_explained() {
         (&["predict", "--feed", &x, "--state", text(&torn)], 1, "error[E0601]"),
         (&["predict", "--feed", &x, "--state", text(&other)], 1, "error[E0604]"),
         (&["predict", "--feed", &x, "--state", "none.safetensors"], 3, "error[E0804]"),
-        (&["train", "--feed", &x, "--feed", "y=[1,2]", "--batch", "2"], 1, "error[E0506]"),
+        (&["train", "-q", "--feed", &x, "--feed", "y=[1,2]", "--batch", "2"], 1, "error[E0506]"),
         (&["train", "--feed", &x, "--feed", &y, "--batch", "x"], 2, "error[E0914]"),
     ];
     for (line, code, start) in cases {
@@ -200,4 +208,122 @@ fn mistakes_are_explained() {
     assert_eq!(code, 1);
     let json = io::json::Json::parse(err.trim()).unwrap();
     assert_eq!(json.get("code").unwrap().as_str(), Some("E0501"));
+}
+
+/// A line that fails before anything is computed: exit code and standard error.
+fn refused(line: &[&str]) -> (i32, String) {
+    let (code, out, err) = run(line);
+    assert_eq!(out, "", "{line:?}");
+    (code, err)
+}
+
+/// faults 12, user 2: destinations were looked at when the training was done.
+#[test]
+fn destinations_are_checked_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let (x, y) = data(dir.path(), 5);
+    let place = |name: &str| text(&dir.path().join(name)).to_owned();
+    let train = |option: &str, value: &str| {
+        refused(&["train", "--feed", &x, "--feed", &y, "--batch", "1", option, value])
+    };
+    let (code, err) = train("--state", &place("nodir/s.safetensors"));
+    assert_eq!(code, 3, "{err}");
+    assert!(err.starts_with("error[E0803]"), "{err}");
+    assert!(err.contains("there is no directory") && err.contains("mkdir -p"), "{err}");
+    let (code, err) = train("--state", &place("s.npz"));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.starts_with("error[E0588]") && err.contains("s.safetensors`"), "{err}");
+    let (code, err) = train("--out", &format!("loss={}", place("x.foo")));
+    assert!(code == 2 && err.starts_with("error[E0514]"), "{err}");
+    let (code, err) = train("--out", &format!("loss={}", place("nodir/l.npy")));
+    assert!(code == 3 && err.starts_with("error[E0803]"), "{err}");
+    let (code, err) = train("--checkpoint-dir", &place("x.npy"));
+    assert!(code == 3 && err.contains("error[E0803]"), "{err}");
+    // A file for both would be lost half.
+    let both = place("s.safetensors");
+    let out = format!("loss={both}");
+    let line = ["train", "--feed", &x, "--feed", &y, "--state", &both, "--out", &out];
+    assert!(refused(&line).1.starts_with("error[E0914]"));
+    // Nothing is left of the asking.
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+    // user 12: a directory is not a state.
+    let ck = place("ck");
+    ok(&["train", "--feed", &x, "--feed", &y, "--batch", "5", "--checkpoint-dir", &ck, "-q"]);
+    let (code, err) = refused(&["predict", "--feed", &x, "--state", &ck]);
+    assert!(code == 2 && err.starts_with("error[E0588]"), "{err}");
+    assert!(err.contains(&format!("`--restore {ck}`")), "{err}");
+}
+
+/// user 2: what was learned was dropped, and what was not learned used, in silence.
+#[test]
+fn says_what_is_not_saved_and_not_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let (x, y) = data(dir.path(), 5);
+    let train = ["train", "--feed", &x, "--feed", &y];
+    let (code, _, err) = run(&train);
+    assert_eq!(code, 0);
+    assert_eq!(err.lines().count(), 1, "{err}");
+    assert!(err.starts_with("note: `train` changes variables, which end with this run"), "{err}");
+    let state = dir.path().join("s.safetensors");
+    assert_eq!(run(&[&train[..], &["--state", text(&state)]].concat()).2, "");
+    assert_eq!(run(&[&train[..], &["-q"]].concat()).2, "");
+    struct Random;
+    impl Program for Random {
+        fn plan(&self) -> Result<Plan> {
+            let mut plan = small_plan();
+            plan.vars[0].random = true;
+            Ok(plan)
+        }
+        fn load(&self, options: Options) -> Result<Model> {
+            Small.load(options)
+        }
+    }
+    let predict = |more: &[&str]| {
+        let mut words = vec!["predict".to_owned(), "--feed".into(), x.clone()];
+        words.extend(more.iter().map(|w| (*w).to_owned()));
+        let (mut out, mut err) = (vec![], vec![]);
+        let mut console = Console { out: &mut out, err: &mut err, terminal: false };
+        assert_eq!(cli::main(&Random, "./small", &words, &mut console), 0);
+        String::from_utf8(err).unwrap()
+    };
+    let err = predict(&[]);
+    assert!(err.starts_with("note: `predict` uses random initial values (`w`)"), "{err}");
+    assert_eq!(predict(&["--state", text(&state)]), "");
+}
+
+/// user 6, user 12, worst messages 10: help for one entry, and what other programs
+/// call things.
+#[test]
+fn help_is_about_what_was_asked() {
+    let help = ok(&["train", "--help"]);
+    assert!(help.starts_with("small train: Does train.\n\nUsage:\n  ./small train"), "{help}");
+    assert!(help.contains("  feed     x  f32[B, 4]\n") && !help.contains("predict"), "{help}");
+    assert!(help.contains("--checkpoint-dir DIR") && !help.contains("--warmup"), "{help}");
+    assert!(!ok(&["predict", "--help"]).contains("--checkpoint-dir"));
+    let (code, err) = refused(&["predict", "--seed", "1"]);
+    assert_eq!(code, 2);
+    assert!(err.contains("are in the graph") && err.contains("`--shuffle SEED`"), "{err}");
+    assert!(!err.contains("--feed"), "{err}");
+    let (code, err) = refused(&["predict", "--feed", "x=abc"]);
+    assert_eq!(code, 3);
+    assert!(err.contains("feed `x` is f32[B, 4]") && err.contains("`--feed x=[..]`"), "{err}");
+    let (_, err) = refused(&["train", "--batch-size", "3"]);
+    assert!(err.contains("it is called `--batch` here"), "{err}");
+}
+
+/// faults 11: rows that nobody asked for were kept; those asked for pass through a
+/// file.
+#[test]
+fn rows_go_to_their_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let (x, _) = data(dir.path(), 5);
+    for name in ["y.npy", "y.npz", "y.safetensors"] {
+        let path = dir.path().join(name);
+        let out = format!("y={}", text(&path));
+        ok(&["predict", "--feed", &x, "--out", &out, "--batch", "2", "--epochs", "3", "-q"]);
+        let y = tensor_file(&path, None, "y", None).unwrap();
+        // Those of the last epoch.
+        assert_eq!((y.shape.clone(), y.get_f64(14)), (vec![5, 3], Some(5.0)), "{name}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 5, "temporary files are left");
 }

@@ -29,6 +29,8 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         given => given,
     };
     let module = timings.measure("codegen", || Module::with_pool(&compiled.program, threads))?;
+    // A wait that nobody could end is an error, as in a program.
+    module.model().queues().use_alone();
     let plan = module.model().plan();
     let given = parse_dims(&args.dims)?;
     let dims = dims(plan, &given)?;

@@ -228,7 +228,9 @@ pub const CODES: &[Code] = &[
         "E0562",
         "a wait without end",
         "The queue has too few elements (or is full), and nothing that still runs would change \
-         that. Add a runner that fills it, or close it when no more will come.",
+         that. Add a runner that fills it, or close it when no more will come. When an entry and \
+         its runners wait for each other, the notes say who waits where and for what: most often a \
+         queue is filled that nobody takes from.",
     ),
     late(
         "E0563",
@@ -315,14 +317,70 @@ pub const CODES: &[Code] = &[
     late(
         "E0586",
         "other data than that of the run to resume",
-        "A resumed run goes on in the middle of its data, so the number of examples and their order \
-         are those of the run that was saved.",
+        "A resumed run goes on in the middle of its data, so the entry, the batches, the data and \
+         its order are those of the run that was saved. `--resume-anyway` goes on with what there \
+         is now.",
     ),
     late(
         "E0587",
         "a state file that is a checkpoint",
         "`--state` is read and written. The data of a checkpoint must stay what its manifest says: \
          `--restore` only reads it.",
+    ),
+    command(
+        "E0588",
+        "a name that no state file can have",
+        "`--state` is a .safetensors file, read if it is there and written by an entry that changes \
+         variables. A directory with checkpoints is meant by `--checkpoint-dir`, or by `--restore`.",
+        "graph m\nvar n: i32[] = 0\nentry step(by: i32[]) -> (now: i32[]) {\n  n += by\n  return n\n}\n",
+        "tfc run m.graph step --feed by=1 --state s.npz",
+        "tfc run m.graph step --feed by=1 --state s.safetensors",
+    ),
+    command(
+        "E0589",
+        "a result that is not whole",
+        "A run that was complete computes nothing more, so there is nothing to write. Rows from \
+         before a resume are kept in the checkpoint directory when `--out` asks for them from the \
+         start; otherwise only the rest is written, with a warning.",
+        "graph m\ndim B\nvar n: f32[] = 0\nentry step(x: f32[B]) -> (y: f32[B]) {\n  n += sum(x)\n  return x * 2.0\n}\n",
+        "tfc run m.graph step --feed x=[1,2,3] --batch 1 --checkpoint-dir c && tfc run m.graph step --feed x=[1,2,3] --batch 1 --checkpoint-dir c --resume --out y=y.npy",
+        "tfc run m.graph step --feed x=[1,2,3] --batch 1 --checkpoint-dir c --out y=y.npy",
+    ),
+    late(
+        "E0590",
+        "a checkpoint directory in use",
+        "One run at a time saves to a directory: two would overwrite and remove each other's \
+         checkpoints. The lock goes with the process that holds it, however that ends.",
+    ),
+    command(
+        "E0591",
+        "a pipeline that cannot be gone on with",
+        "A resumed run gets the elements that would have come next if they depend on the input \
+         alone. They do not where runners race each other, where a priority queue is filled while \
+         it is emptied, or where a runner uses variables that the entry changes. Checkpoints are \
+         saved with a warning; `--resume-anyway` goes on with whatever data comes.",
+        "graph m\nvar n: i64[] = 0\nvar k: i64[] = 0\nqueue q: priority(i64[], capacity: 4)\nrunner fill() {\n  k += 1\n  enqueue(q, k)\n}\nentry next() -> (x: i64[]) {\n  x = dequeue(q)\n  n += x\n  return n\n}\n",
+        "tfc run m.graph next --steps 2 --checkpoint-dir c && tfc run m.graph next --steps 4 --checkpoint-dir c --resume",
+        "tfc run m.graph next --steps 2 --checkpoint-dir c && tfc run m.graph next --steps 4 --checkpoint-dir c --resume-anyway",
+    ),
+    command(
+        "E0592",
+        "a rename that renames nothing",
+        "`--restore-map NEW=OLD` is about the variable `NEW`, or those whose names begin with \
+         `NEW.`; of several that fit, the longest counts.",
+        "graph m\nvar w: f32[] = 0\nentry step(by: f32[]) -> (now: f32[]) {\n  w += by\n  return w\n}\n",
+        "tfc run m.graph step --feed by=1 --state s.safetensors && tfc run m.graph step --feed by=1 --restore s.safetensors --restore-map u=w",
+        "tfc run m.graph step --feed by=1 --state s.safetensors && tfc run m.graph step --feed by=1 --restore s.safetensors --restore-map w=w",
+    ),
+    command(
+        "E0593",
+        "only a part of the variables",
+        "An entry that changes nothing would compute with initial values for the rest. Training \
+         may begin with a part of the variables; for any other entry `--partial` says that it is \
+         meant.",
+        "graph m\nvar a: f32[] = 1\nvar b: f32[] = 2\nentry make() -> (a: f32[]) {\n  return f32[](7)\n}\nentry both() -> (s: f32[]) {\n  return a + b\n}\n",
+        "tfc run m.graph make --out a=s.safetensors && tfc run m.graph both --restore s.safetensors",
+        "tfc run m.graph make --out a=s.safetensors && tfc run m.graph both --restore s.safetensors --partial",
     ),
     command(
         "E0601",

@@ -122,6 +122,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
                     dtype: var.ty.dtype,
                     shape: var.ty.shape.iter().map(|d| d.as_const().unwrap_or(0)).collect(),
                     user: var.user,
+                    random: false,
                 });
                 vars.len()
             }

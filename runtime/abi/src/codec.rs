@@ -295,7 +295,7 @@ macro_rules! wire_struct {
 wire_struct! {
     Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues }
     DimInfo { name, min, max }
-    VarInfo { name, dtype, shape, user }
+    VarInfo { name, dtype, shape, user, random }
     ConstInfo { dtype, shape, offset, len }
     Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner }
     Condition { value, message, place }

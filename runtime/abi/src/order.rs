@@ -94,6 +94,12 @@ impl<T> Line<T> {
         Some(item)
     }
 
+    /// Begins where `left` elements have left and these are in line.
+    pub fn go_on(&mut self, left: u64, items: impl IntoIterator<Item = T>) {
+        self.items = items.into_iter().map(|item| (0, item)).collect();
+        self.left = left;
+    }
+
     /// Forgets everything, also what has left.
     pub fn clear(&mut self) {
         self.items.clear();

@@ -49,6 +49,8 @@ pub struct VarInfo {
     pub shape: Vec<i64>,
     /// False for optimizer slots and counters declared inside functions.
     pub user: bool,
+    /// Its initial value is drawn at random: it means nothing before it is trained.
+    pub random: bool,
 }
 
 /// A queue of elements, each a tuple of tensors of fixed shapes; or a reader,

@@ -107,7 +107,13 @@ fn sample() -> Plan {
         doc: "About it.".into(),
         graph_hash: std::array::from_fn(|i| i as u8 * 7),
         dims: vec![DimInfo { name: "B".into(), min: 0, max: i64::MAX }],
-        vars: vec![VarInfo { name: "w".into(), dtype: DType::F32, shape: vec![4], user: true }],
+        vars: vec![VarInfo {
+            name: "w".into(),
+            dtype: DType::F32,
+            shape: vec![4],
+            user: true,
+            random: false,
+        }],
         consts: vec![ConstInfo { dtype: DType::F32, shape: vec![4], offset: 64, len: 16 }],
         kernels: vec!["k0".into()],
         entries: vec![

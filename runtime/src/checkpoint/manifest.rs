@@ -26,6 +26,9 @@ pub struct Manifest {
     pub time: u64,
     /// Where the run was in its data: epoch, next example, ...
     pub positions: BTreeMap<String, i64>,
+    /// What the run was: its entry, its batches, fingerprints of its data. Nothing
+    /// in checkpoints that were not made by a program's own command line.
+    pub run: BTreeMap<String, String>,
     /// The data file, beside the manifest.
     pub file: String,
     pub bytes: u64,
@@ -36,16 +39,19 @@ impl Manifest {
     pub fn text(&self) -> String {
         let positions: Vec<String> =
             self.positions.iter().map(|(k, v)| format!("{}: {v}", quote(k))).collect();
+        let run: Vec<String> =
+            self.run.iter().map(|(k, v)| format!("{}: {}", quote(k), quote(v))).collect();
         let head = format!(
             "{{\n  \"format\": \"{FORMAT}\",\n  \"step\": {},\n  \"graph\": {},\n  \
              \"graph_hash\": {},\n  \"tfc\": {},\n  \"time\": {},\n  \"positions\": {{{}}},\n  \
-             \"file\": {},\n  \"bytes\": {},\n  \"hash\": {},\n",
+             \"run\": {{{}}},\n  \"file\": {},\n  \"bytes\": {},\n  \"hash\": {},\n",
             self.step,
             quote(&self.graph),
             quote(&self.graph_hash),
             quote(&self.version),
             self.time,
             positions.join(", "),
+            run.join(", "),
             quote(&self.file),
             self.bytes,
             quote(&format!("blake2b-256:{}", self.hash)),
@@ -76,6 +82,15 @@ impl Manifest {
             let value = value.as_i64().ok_or(format!("its position `{name}` is malformed"))?;
             positions.insert(name.clone(), value);
         }
+        let mut run = BTreeMap::new();
+        for (name, value) in json.get("run").and_then(Json::as_object).unwrap_or_default() {
+            let value = value.as_str().ok_or(format!("its fact `{name}` is malformed"))?;
+            run.insert(name.clone(), value.to_owned());
+        }
+        let file = string("file")?;
+        if Path::new(&file).file_name().is_none_or(|name| name != file.as_str()) {
+            return Err("its `file` is not the name of a file beside it".into());
+        }
         let hash = string("hash")?;
         let hash = hash.strip_prefix("blake2b-256:").ok_or("its hash is of an unknown kind")?;
         Ok(Manifest {
@@ -85,7 +100,8 @@ impl Manifest {
             version: string("tfc")?,
             time: number("time")?,
             positions,
-            file: string("file")?,
+            run,
+            file,
             bytes: number("bytes")?,
             hash: hash.to_owned(),
         })
@@ -124,10 +140,12 @@ pub fn verify(path: &Path) -> Result<Manifest> {
     let manifest = Manifest::read(path)?;
     let data = manifest.data(path);
     let fault = |why: String| torn(path).note(format!("`{}`: {why}", data.display()));
-    let mut file = match File::open(&data) {
+    let file = match File::open(&data) {
         Ok(file) => file,
         Err(e) => return Err(fault(format!("it cannot be read: {}", io_reason(&e)))),
     };
+    // A link to a device has no end.
+    let mut file = file.take(manifest.bytes.saturating_add(1));
     let mut hasher = Hasher::default();
     let mut bytes = 0u64;
     let mut buffer = vec![0; 1 << 18];
@@ -146,7 +164,7 @@ pub fn verify(path: &Path) -> Result<Manifest> {
         return Err(fault(format!("it is cut short: {bytes} of {} bytes", manifest.bytes)));
     }
     if bytes > manifest.bytes {
-        return Err(fault(format!("it has {bytes} bytes instead of {}", manifest.bytes)));
+        return Err(fault(format!("it has more than its {} bytes", manifest.bytes)));
     }
     if hex(&hasher.finish()) != manifest.hash {
         return Err(fault("it does not match its hash: it was changed or damaged".into()));
@@ -167,6 +185,7 @@ mod tests {
             version: "0.1.0".into(),
             time: 5,
             positions: [("epoch".into(), 3), ("seed".into(), -1)].into(),
+            run: [("entry".into(), "train".into())].into(),
             file: "step-000000000120.safetensors".into(),
             bytes: 77,
             hash: "abcd".into(),

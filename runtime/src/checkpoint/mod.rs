@@ -18,15 +18,19 @@
 //!   manifest first.
 
 mod files;
+mod lock;
 mod manifest;
 mod positions;
 mod restore;
 mod save;
 
 pub(crate) use files::{read_tensor, save_tensors};
+pub use lock::{Lock, lock};
 pub use manifest::{Manifest, verify};
-pub use positions::go_to_positions;
-pub use restore::{Matched, Newest, Rename, load_exact, load_for, load_matching, newest};
+pub use positions::resume;
+pub use restore::{
+    Matched, Newest, Rename, load_exact, load_for, load_matching, load_needed, newest,
+};
 pub use save::{Save, save};
 
 use crate::error::{Error, Result};
@@ -78,7 +82,7 @@ pub fn list(dir: &Path) -> Result<Listing> {
             out.checkpoints.push((step, path));
         } else if let Some(step) = step_of(&path, DATA) {
             data.push((step, path));
-        } else if name.starts_with("step-") && name.ends_with(".tmp") {
+        } else if name.starts_with("step-") && name.ends_with(".tmp") && !in_use(name) {
             out.temporary.push(path);
         }
     }
@@ -87,6 +91,15 @@ pub fn list(dir: &Path) -> Result<Listing> {
     data.sort();
     out.unfinished = data;
     Ok(out)
+}
+
+/// Whether a temporary file, whose name ends in `.PID-COUNT-CHANCE.tmp`, may be of a
+/// save that is under way.
+fn in_use(name: &str) -> bool {
+    let pid = name.rsplit('.').nth(1).and_then(|unique| unique.split('-').next());
+    let Some(pid) = pid.and_then(|p| p.parse::<u32>().ok()) else { return false };
+    // Where processes cannot be asked for, those that save wait for each other.
+    pid == std::process::id() || Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Whether a file is the data of a checkpoint.

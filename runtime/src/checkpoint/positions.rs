@@ -4,19 +4,29 @@
 use super::Manifest;
 use crate::error::Result;
 use crate::model::Model;
+use crate::queue::replay::variables_of_runners;
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Adds where the model is in its data.
 pub(super) fn add_positions(model: &Model, positions: &mut BTreeMap<String, i64>) {
     for (name, numbers) in model.queues().positions() {
         for (i, n) in numbers.into_iter().enumerate() {
-            positions.insert(format!("data.{name}.{i}"), n);
+            // Unless the caller knows better: a step may have been stopped.
+            positions.entry(format!("data.{name}.{i}")).or_insert(n);
         }
     }
 }
 
-/// Takes readers and queues to where they were when a checkpoint was saved.
-pub fn go_to_positions(model: &Model, manifest: &Manifest) -> Result<()> {
+/// Brings variables, readers and queues to where they were when a checkpoint was
+/// saved, which must have been verified.
+pub fn resume(model: &Model, manifest: &Manifest, path: &Path) -> Result<()> {
+    // What runners keep for themselves begins anew, as their work does.
+    let own = variables_of_runners(model.plan());
+    if !own.is_empty() {
+        model.init()?;
+    }
+    super::restore::load_but(model, &manifest.data(path), &own)?;
     let mut positions: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     // In the order of names, which is that of the numbers of one name.
     for (key, n) in &manifest.positions {

@@ -1,12 +1,13 @@
 //! Finding a checkpoint that can be used, and taking variables from files.
 
 use super::{Manifest, list, verify};
-use crate::error::{Error, Result, list as names};
+use crate::error::{Error, Result, closest, list as names};
 use crate::hash::hex;
 use crate::io::safetensors::Archive;
 use crate::io::{Fault, Format, cannot_read};
 use crate::model::Model;
 use crate::tensor::{TensorBuf, type_text};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use tfc_abi::plan::{Plan, VarInfo};
@@ -118,12 +119,28 @@ impl Matched {
 /// Overwrites every variable with the file's. Nothing is changed unless
 /// everything fits. Returns what else the file holds.
 pub fn load_exact(model: &Model, path: &Path) -> Result<Vec<String>> {
+    whole(path)?;
     load_some(model, path, |_| true)
+}
+
+/// As [`load_exact`], from a checkpoint of this graph that has been verified, but
+/// for some variables, which stay as they are.
+pub(super) fn load_but(model: &Model, path: &Path, but: &BTreeSet<u32>) -> Result<Vec<String>> {
+    load_some(model, path, |v| !but.contains(&(v as u32)))
+}
+
+/// What lies beside its manifest must be what that says.
+fn whole(path: &Path) -> Result<()> {
+    if super::is_data(path) {
+        verify(&path.with_extension(super::MANIFEST))?;
+    }
+    Ok(())
 }
 
 /// As [`load_exact`], for calls of one entry that changes nothing: the variables
 /// it does not read are neither read from the file nor missed there.
 pub fn load_for(model: &Model, path: &Path, entry: usize) -> Result<Vec<String>> {
+    whole(path)?;
     let reads = model.reads(entry);
     load_some(model, path, |var| reads.contains(&(var as u32)))
 }
@@ -158,22 +175,65 @@ fn load_some(model: &Model, path: &Path, needed: impl Fn(usize) -> bool) -> Resu
 
 /// Overwrites the variables the file has under their names (or under what
 /// `renames` makes of them) and with their types; others stay as they are. A
-/// file that has none is an error.
+/// file that has none is an error. Axes of size one do not matter.
 pub fn load_matching(model: &Model, path: &Path, renames: &[Rename]) -> Result<Matched> {
+    load_needed(model, path, renames, None)
+}
+
+/// As [`load_matching`]; everything that an entry reads must be there.
+pub fn load_needed(
+    model: &Model,
+    path: &Path,
+    renames: &[Rename],
+    entry: Option<usize>,
+) -> Result<Matched> {
+    whole(path)?;
+    let plan = model.plan();
+    for (new, old) in renames {
+        if !plan.vars.iter().any(|v| renamed(&v.name, new).is_some()) {
+            let e = Error::usage("E0592", format!("`--restore-map {new}={old}` renames nothing"))
+                .note(format!("no variable is called `{new}` or `{new}.` and something"));
+            let known = plan.vars.iter().map(|v| v.name.as_str());
+            let parts = known.clone().filter_map(|n| n.split('.').next());
+            return Err(match closest(new, known.chain(parts)) {
+                Some(near) => e.help(format!("did you mean `{near}`?")),
+                None => e.help("`--signature` lists the variables"),
+            });
+        }
+    }
     let (mut archive, matched, places) = open(model, path, renames)?;
+    let shown = path.display();
     if places.is_empty() {
         let mut e = Error::data(
             "E0584",
-            format!(
-                "`{}` has nothing for the variables of `{}`",
-                path.display(),
-                model.plan().name
-            ),
+            format!("`{shown}` has nothing for the variables of `{}`", plan.name),
         );
         for line in matched.report(path).into_iter().skip(1) {
             e = e.note(line);
         }
         return Err(e.help("`--restore-map NEW=OLD` looks for `NEW..` under the name `OLD..`"));
+    }
+    if let Some(entry) = entry {
+        let reads = model.reads(entry);
+        let absent = |name: &String| model.var(name).is_some_and(|v| reads.contains(&(v as u32)));
+        let lacking = matched.missing.iter().chain(matched.different.iter().map(|d| &d.0));
+        let lacking: Vec<&str> = lacking.filter(|n| absent(n)).map(String::as_str).collect();
+        if !lacking.is_empty() {
+            let name = &plan.entries[entry].name;
+            let text = format!("`{shown}` has only a part of the variables that `{name}` uses");
+            let mut e = Error::data("E0593", text).note(format!("it lacks {}", names(lacking)));
+            for (name, want, found) in &matched.different {
+                e = e.note(format!("`{name}` is {want}, but {found} in the file"));
+            }
+            if !matched.unused.is_empty() {
+                let unused = names(matched.unused.iter().map(String::as_str));
+                e = e.note(format!("the file also has {unused}"));
+            }
+            return Err(e.help(
+                "`--restore-map NEW=OLD` tells other names; `--partial` leaves the rest as \
+                 initialised",
+            ));
+        }
     }
     take(model, path, &mut archive, &places)?;
     Ok(matched)
@@ -196,8 +256,10 @@ fn open(model: &Model, path: &Path, renames: &[Rename]) -> Result<(Archive, Matc
         };
         used[at] = true;
         let t = &archive.tensors[at];
-        let same_shape = t.shape.len() == v.shape.len()
-            && t.shape.iter().zip(&v.shape).all(|(a, b)| i64::try_from(*a) == Ok(*b));
+        // A bias of PyTorch is [8] where it is [8, 1, 1] here.
+        let theirs = t.shape.iter().filter(|d| **d != 1).map(|d| i64::try_from(*d).ok());
+        let ours = v.shape.iter().filter(|d| **d != 1).map(|d| Some(*d));
+        let same_shape = theirs.eq(ours);
         if t.dtype == Some(v.dtype) && same_shape {
             matched.taken.push(v.name.clone());
             places.push((i, at));
@@ -215,13 +277,21 @@ fn open(model: &Model, path: &Path, renames: &[Rename]) -> Result<(Archive, Matc
     Ok((archive, matched, places))
 }
 
+/// What the file calls a variable: the longest rename that fits decides.
 fn stored_name(v: &VarInfo, renames: &[Rename]) -> String {
-    for (new, old) in renames {
-        if let Some(rest) = v.name.strip_prefix(new.as_str()) {
-            return format!("{old}{rest}");
-        }
+    let fits = renames.iter().filter_map(|(new, old)| Some((new, old, renamed(&v.name, new)?)));
+    match fits.max_by_key(|(new, ..)| new.len()) {
+        Some((_, old, rest)) => format!("{old}{rest}"),
+        None => v.name.clone(),
     }
-    v.name.clone()
+}
+
+/// The rest of a name that begins with `new`, which ends where a part of the name
+/// does: `conv` is the beginning of `conv.w`, not of `conv_2.w`.
+fn renamed<'a>(name: &'a str, new: &str) -> Option<&'a str> {
+    let rest = name.strip_prefix(new)?;
+    let ends = new.is_empty() || new.ends_with(['.', '/']);
+    (ends || rest.is_empty() || rest.starts_with(['.', '/'])).then_some(rest)
 }
 
 /// Reads everything first: a bad file changes nothing, and no call sees some
@@ -231,11 +301,11 @@ fn take(model: &Model, path: &Path, archive: &mut Archive, places: &Places) -> R
     for (var, at) in places {
         let about = |f: Fault| f.about(path, Format::Safetensors);
         // Only tensors of the variables' own types have a place.
-        let Some((dtype, shape)) =
-            archive.tensors.get(*at).and_then(|t| Some((t.dtype?, t.shape.clone())))
-        else {
+        let Some(dtype) = archive.tensors.get(*at).and_then(|t| t.dtype) else {
             return Err(Error::bug("a place without a tensor"));
         };
+        let shape = model.plan().vars[*var].shape.iter();
+        let shape: Vec<usize> = shape.map(|d| usize::try_from(*d).unwrap_or(0)).collect();
         let mut value = TensorBuf::zeros(dtype, &shape)?;
         archive.read_into(*at, value.bytes_mut()).map_err(about)?;
         values.push((*var, value));

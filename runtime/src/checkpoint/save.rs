@@ -12,10 +12,12 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What to save besides the variables.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Save {
     pub step: u64,
     pub positions: BTreeMap<String, i64>,
+    /// What must be the same when the run is resumed.
+    pub run: BTreeMap<String, String>,
     /// Older checkpoints beyond this number are removed.
     pub keep: usize,
 }
@@ -52,6 +54,7 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
         version: env!("CARGO_PKG_VERSION").into(),
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         positions,
+        run: what.run.clone(),
         file: data.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         bytes,
         hash: hex(&hasher.finish()),

@@ -29,9 +29,13 @@ pub struct Args {
     pub save_every: Option<usize>,
     pub keep: Option<usize>,
     pub resume: bool,
+    /// Although the data or the way it is cut is not that of the saved run.
+    pub resume_anyway: bool,
     pub restore: Option<String>,
     /// Beginnings of names, of variables and of tensors in the file.
     pub restore_map: Vec<(String, String)>,
+    /// An entry may run without some of its variables in the file.
+    pub partial: bool,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -46,18 +50,24 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     (
         "--batch",
         "N",
-        "cut the feeds into batches of N; rows of results are joined, scalars averaged",
+        "cut the feeds into batches of N [default: all in one]; rows of results are joined, scalars averaged",
     ),
     ("--epochs", "N", "go through the feeds N times"),
-    ("--steps", "N", "stop after N batches"),
+    ("--steps", "N", "stop after N steps: a step is a batch, or a call if no feeds are cut"),
     ("--data", "READER=PATH", "other files for a reader; several, one for each part, by commas"),
     ("--shuffle", "SEED", "a new order of examples every epoch"),
     ("--checkpoint-dir", "DIR", "save checkpoints of the run here"),
     ("--save-every", "N", "a checkpoint every N steps [default: every epoch]"),
     ("--keep", "K", "checkpoints to keep [default: 5]"),
     ("--resume", "", "go on from the newest good checkpoint, or start if there is none"),
+    (
+        "--resume-anyway",
+        "",
+        "as --resume, although the entry, the batch or the data is not that of the saved run",
+    ),
     ("--restore", "FILE", "begin with the variables a file has under the same names"),
     ("--restore-map", "NEW=OLD", "look for variables `NEW..` under `OLD..` in that file"),
+    ("--partial", "", "use an entry although `--restore` has only some of its variables"),
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
@@ -112,6 +122,8 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--steps" => out.steps = Some(positive(name, &value()?)?),
             "--checkpoint-dir" => out.checkpoint_dir = Some(value()?),
             "--resume" => out.resume = true,
+            "--resume-anyway" => (out.resume, out.resume_anyway) = (true, true),
+            "--partial" => out.partial = true,
             "--restore" => out.restore = Some(value()?),
             "--restore-map" => out.restore_map.push(renaming(name, value()?)?),
             "--keep" => out.keep = Some(positive(name, &value()?)?),
@@ -163,6 +175,28 @@ pub fn threads_from_outside() -> Result<Option<usize>> {
 fn unknown(arg: &str) -> Error {
     let name = arg.split('=').next().unwrap_or(arg);
     let e = Error::usage("E0912", format!("there is no option `{name}`"));
+    // What other programs call it.
+    let meant = match name {
+        "--seed" | "--random-seed" => {
+            return e
+                .note("seeds of initial values and random ops are in the graph")
+                .help("`--shuffle SEED` is the order of the examples");
+        }
+        "--lr" | "--learning-rate" => {
+            return e
+                .note("the learning rate is in the graph")
+                .help("make it a parameter of the entry, and give it with `--feed lr=0.01`");
+        }
+        "--input" | "--in" => Some("--feed"),
+        "--output" => Some("--out"),
+        "--batch-size" | "--batch_size" => Some("--batch"),
+        "--load" | "--weights" | "--model" => Some("--state"),
+        "--checkpoint" | "--ckpt" | "--checkpoints" => Some("--checkpoint-dir"),
+        _ => None,
+    };
+    if let Some(meant) = meant {
+        return e.help(format!("it is called `{meant}` here"));
+    }
     match closest(name, OPTIONS.iter().map(|o| o.0)) {
         Some(near) => e.help(format!("did you mean `{near}`?")),
         None => e.help("`--help` lists the options"),

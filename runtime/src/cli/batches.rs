@@ -1,23 +1,21 @@
 //! Running an entry over a data set, batch by batch.
 //!
 //! Feeds whose first size is the batch dim are cut along it; others go to every
-//! call whole. The last batch of an epoch may be smaller. Over an epoch, float
-//! scalars are averaged by examples, results with the batch dim are joined, and
-//! of the rest the last is kept.
+//! call whole. Without `--batch` a batch is all there is. The last batch of an
+//! epoch may be smaller. Over an epoch, float scalars are averaged by examples;
+//! of the last one, results with the batch dim are joined where `--out` asks for
+//! them, and of the rest the last is kept.
 
+use super::boundary::{self, Boundary};
 use super::checkpoints::{Checkpoints, Position};
 use super::progress::Progress;
-use super::{Console, Session};
+use super::sums::{Keep, Sums};
+use super::{Console, Ran, Session, fingerprint, signals};
 use crate::bind::bare_dim;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use crate::tensor::{FeedView, TensorBuf, byte_len};
+use crate::tensor::{FeedView, TensorBuf};
 use std::time::Instant;
-use tfc_abi::DType;
-use tfc_abi::plan::Port;
-
-/// Examples per call when only `--epochs` or `--steps` is given.
-const DEFAULT_BATCH: usize = 64;
 
 pub(super) fn run(
     model: &Model,
@@ -25,65 +23,132 @@ pub(super) fn run(
     feeds: &[TensorBuf],
     mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
-) -> Result<Vec<TensorBuf>> {
+) -> Result<Ran> {
     let data = DataSet::new(model, session, feeds)?;
     let a = session.args;
-    let batch = a.batch.unwrap_or(DEFAULT_BATCH).min(data.examples.max(1));
+    let batch = a.batch.unwrap_or(usize::MAX).min(data.examples);
     // With --steps alone, go round until they are done.
     let epochs = a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 });
     let limit = a.steps.unwrap_or(usize::MAX);
     let smallest = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
     let mut step = 0;
     let mut first = (0, 0);
-    if let Some(c) = &checkpoints {
+    if let Some(c) = &mut checkpoints {
         step = c.step();
-        first = c.begin(data.examples, a.shuffle)?;
+        first = c.begin(session, console, data.examples)?;
+        c.identify(session, console, data.identity(session, batch))?;
     }
+    if a.batch.is_none() {
+        let text = format!("without `--batch`, every step takes all {} examples", data.examples);
+        session.say(console, &text);
+    }
+    let joined = |p: &tfc_abi::plan::Port| {
+        let e = session.entry();
+        p.shape.first().and_then(|id| bare_dim(&e.exprs[*id as usize])) == Some(data.dim)
+    };
     if step >= limit || first.0 >= epochs {
         session.say(console, &format!("the run is complete: {step} steps are done"));
+        // What the last part of the run did not come to write.
+        let (dir, from) = (checkpoints.as_ref().map(|c| c.dir()), checkpoints.as_ref());
+        let from = from.and_then(|c| c.results()).filter(|r| r.contains_key("sum.examples"));
+        let keep = match from {
+            Some(_) => Keep::Asked { checkpoints: dir, from },
+            None => Keep::Nothing,
+        };
+        let sums = Sums::new(session, joined, keep)?;
+        let whole = from.is_some() && sums.lost.is_empty();
+        let results = if whole { sums.finish()? } else { vec![] };
+        return Ok(Ran { results, steps: step, complete: true, ..Ran::default() });
     }
     let mut scratch: Vec<Vec<u8>> = vec![vec![]; feeds.len()];
     let mut results = vec![];
+    let mut boundary = session.saves().then(|| Boundary::new(model, session.entry));
     for epoch in first.0..epochs {
         if step >= limit {
             break;
         }
         let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
-        let mut lo = if epoch == first.0 { first.1 } else { 0 };
-        let batches = (data.examples - lo).div_ceil(batch).min(limit - step);
+        let resumed = epoch == first.0 && first.1 > 0;
+        let mut lo = if resumed { first.1 } else { 0 };
+        let batches = data.batches(lo, batch, smallest);
+        // Only the results of the last epoch are written.
+        let last = epoch + 1 == epochs || limit - step <= batches;
+        let batches = batches.min(limit - step);
         let shown_epochs = if epochs == usize::MAX { None } else { Some(epochs) };
         let bar = console.terminal && !a.quiet;
         let mut progress = Progress::new(epoch + 1, shown_epochs, batches, bar);
         let started = Instant::now();
-        let mut sums = Sums::new(session, data.dim);
+        let from = checkpoints.as_ref().and_then(|c| c.results()).filter(|_| resumed);
+        let dir = checkpoints.as_ref().map(|c| c.dir());
+        let mut sums = match (last, from) {
+            (true, from) => Sums::new(session, joined, Keep::Asked { checkpoints: dir, from })?,
+            (false, Some(from)) => Sums::averages(session, Some(from))?,
+            (false, None) => Sums::averages(session, None)?,
+        };
+        for name in &sums.lost {
+            session.warn(console, &lost(name, lo, epoch + 1));
+        }
         while lo < data.examples && step < limit {
             let hi = (lo + batch).min(data.examples);
             let shapes = data.shapes(hi - lo);
             let views = data.batch(&shapes, order.as_deref(), lo, hi, &mut scratch);
-            let out = model.call(session.entry, &views)?;
-            sums.add(&out, hi - lo)?;
-            progress.step(console, &sums.scalars(session), sums.examples, started.elapsed());
+            if let Some(b) = &mut boundary {
+                b.mark(model)?;
+            }
+            let out = match model.call(session.entry, &views) {
+                Ok(out) => out,
+                Err(e) => {
+                    let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {
+                        return Err(e);
+                    };
+                    b.go_back(model)?;
+                    progress.finish(console);
+                    if let Some(c) = &mut checkpoints {
+                        c.record(session, &mut sums)?;
+                    }
+                    return Ok(Ran { steps: step, failed: Some(e), ..Ran::default() });
+                }
+            };
+            sums.add(out, hi - lo)?;
+            progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             step += 1;
             // A last batch smaller than the graph allows is left out.
             lo = if data.examples - hi < smallest { data.examples } else { hi };
-            if let Some(c) = &mut checkpoints {
-                let over = lo == data.examples;
-                let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
-                let (examples, shuffle) = (data.examples, a.shuffle);
-                let at = Position { epoch, example, examples, shuffle };
-                if c.after_step(model, Some(at))? {
-                    progress.finish(console);
-                    return Ok(vec![]);
+            let stop = match &mut checkpoints {
+                Some(c) => {
+                    let over = lo == data.examples;
+                    let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
+                    let (examples, shuffle) = (data.examples, a.shuffle);
+                    let at = Position { epoch, example, examples, shuffle };
+                    c.after_step(model, session, console, Some(at), Some(&mut sums))?
                 }
+                None => session.saves() && signals::raised(),
+            };
+            if stop {
+                progress.finish(console);
+                return Ok(Ran { steps: step, interrupted: true, ..Ran::default() });
             }
         }
         progress.finish(console);
         if !a.quiet {
             report(session, console, (epoch + 1, shown_epochs), &sums, started.elapsed());
         }
+        if last && let Some(c) = &mut checkpoints {
+            c.record(session, &mut sums)?;
+        }
         results = sums.finish()?;
     }
-    Ok(results)
+    Ok(Ran { results, steps: step, ..Ran::default() })
+}
+
+/// Rows from before a resume are not there.
+fn lost(name: &str, from: usize, epoch: usize) -> Error {
+    Error::data("E0589", format!("result `{name}` will not be whole"))
+        .note(format!(
+            "it begins with example {from} of epoch {epoch}: the rows before are of the run that \
+             was resumed, which did not keep them"
+        ))
+        .help("compute it from the trained variables, by an entry that only reads them")
 }
 
 fn report(
@@ -94,7 +159,8 @@ fn report(
     took: std::time::Duration,
 ) {
     let seconds = took.as_secs_f64();
-    let rate = sums.examples as f64 / seconds.max(1e-9);
+    let examples = sums.examples();
+    let rate = examples as f64 / seconds.max(1e-9);
     let scalars = sums.scalars(session);
     let line = if session.args.json {
         let mut line = format!("{{\"epoch\":{epoch}");
@@ -102,14 +168,14 @@ fn report(
             let value = if value.is_finite() { value.to_string() } else { "null".into() };
             line += &format!(",{}:{value}", crate::io::json::quote(name));
         }
-        line + &format!(",\"examples\":{},\"seconds\":{seconds:.3}}}", sums.examples)
+        line + &format!(",\"examples\":{},\"seconds\":{seconds:.3}}}", examples)
     } else {
         let of = epochs.map_or(String::new(), |n| format!("/{n}"));
         let mut line = format!("epoch {epoch}{of}:");
         for (name, value) in &scalars {
             line += &format!(" {name} {value:.6},");
         }
-        line + &format!(" {} examples in {seconds:.2} s ({rate:.0} examples/s)", sums.examples)
+        line + &format!(" {} examples in {seconds:.2} s ({rate:.0} examples/s)", examples)
     };
     let _ = writeln!(console.out, "{line}");
     let _ = console.out.flush();
@@ -133,7 +199,9 @@ impl<'a> DataSet<'a> {
                 format!("entry `{}` cannot be run in batches", e.name),
             )
             .note("no run-time dim is the first size of its feeds, or two different ones are")
-            .help("leave out --batch, --epochs, --steps and --shuffle"));
+            .help(
+                "leave out --batch, --epochs and --shuffle; `--steps N` alone calls it N times",
+            ));
         };
         let cut: Vec<bool> = e
             .params
@@ -177,6 +245,26 @@ impl<'a> DataSet<'a> {
             return Err(Error::data("E0523", "the feeds hold no examples"));
         }
         Ok(DataSet { feeds, cut, examples, dim })
+    }
+
+    /// Steps from an example to the end of the epoch.
+    fn batches(&self, from: usize, batch: usize, smallest: usize) -> usize {
+        let left = self.examples - from;
+        // A last batch smaller than the graph allows is left out.
+        let whole = left / batch;
+        let rest = left % batch;
+        whole + usize::from(rest > 0 && (rest >= smallest || whole == 0))
+    }
+
+    /// What must be the same when the run is resumed.
+    fn identity(&self, session: &Session<'_>, batch: usize) -> Vec<(String, String)> {
+        let mut out = vec![("batch".to_owned(), batch.to_string())];
+        let ports = &session.entry().params;
+        for ((port, f), _) in ports.iter().zip(self.feeds).zip(&self.cut).filter(|(_, cut)| **cut) {
+            let print = fingerprint(f.bytes());
+            out.push((format!("feed.{}", port.name), format!("{} {print}", f.type_text())));
+        }
+        out
     }
 
     /// Shapes of the feeds of a batch of `n`.
@@ -240,111 +328,6 @@ fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<u32> {
         order.swap(i, j);
     }
     order
-}
-
-/// Results over an epoch.
-pub(super) struct Sums {
-    results: Vec<Sum>,
-    examples: usize,
-}
-
-enum Sum {
-    /// A float scalar: the sum of value times examples.
-    Mean(DType, f64),
-    /// Rows: joined.
-    Rows(Option<(DType, Vec<usize>)>, Vec<u8>),
-    Last(Option<TensorBuf>),
-}
-
-impl Sums {
-    fn new(session: &Session<'_>, dim: u32) -> Sums {
-        let e = session.entry();
-        Sums::joining(session, |p| {
-            p.shape.first().and_then(|id| bare_dim(&e.exprs[*id as usize])) == Some(dim)
-        })
-    }
-
-    /// Joins results along their first axis where `wanted` says so by name.
-    pub(super) fn of(session: &Session<'_>, wanted: impl Fn(&str) -> bool) -> Sums {
-        Sums::joining(session, |p| !p.shape.is_empty() && wanted(&p.name))
-    }
-
-    fn joining(session: &Session<'_>, rows: impl Fn(&Port) -> bool) -> Sums {
-        let results = session
-            .entry()
-            .results
-            .iter()
-            .map(|p| {
-                if p.shape.is_empty() && p.dtype.is_float() {
-                    Sum::Mean(p.dtype, 0.0)
-                } else if rows(p) {
-                    Sum::Rows(None, vec![])
-                } else {
-                    Sum::Last(None)
-                }
-            })
-            .collect();
-        Sums { results, examples: 0 }
-    }
-
-    /// Examples, or steps, so far.
-    pub(super) fn examples(&self) -> usize {
-        self.examples
-    }
-
-    pub(super) fn add(&mut self, out: &[TensorBuf], examples: usize) -> Result<()> {
-        self.examples += examples;
-        for (sum, t) in self.results.iter_mut().zip(out) {
-            match sum {
-                Sum::Mean(_, s) => *s += t.get_f64(0).unwrap_or(f64::NAN) * examples as f64,
-                Sum::Rows(kind, bytes) => {
-                    let (_, shape) = kind.get_or_insert_with(|| {
-                        let mut shape = t.shape.clone();
-                        shape[0] = 0;
-                        (t.dtype, shape)
-                    });
-                    shape[0] += t.shape[0];
-                    bytes.extend_from_slice(t.bytes());
-                }
-                Sum::Last(last) => *last = Some(t.clone()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Names and averages so far.
-    pub(super) fn scalars(&self, session: &Session<'_>) -> Vec<(String, f64)> {
-        let ports = &session.entry().results;
-        let n = self.examples.max(1) as f64;
-        ports
-            .iter()
-            .zip(&self.results)
-            .filter_map(|(p, s)| match s {
-                Sum::Mean(_, s) => Some((p.name.clone(), s / n)),
-                _ => None,
-            })
-            .collect()
-    }
-
-    pub(super) fn finish(self) -> Result<Vec<TensorBuf>> {
-        let n = self.examples.max(1) as f64;
-        let odd = || Error::bug("a batch's results do not fit together");
-        self.results
-            .into_iter()
-            .map(|s| match s {
-                Sum::Mean(dtype, s) => {
-                    crate::io::literal::parse("mean", dtype, &format!("{:?}", s / n))
-                }
-                Sum::Rows(Some((dtype, shape)), bytes)
-                    if byte_len(dtype, &shape) == Some(bytes.len()) =>
-                {
-                    TensorBuf::from_bytes(dtype, &shape, &bytes).ok_or_else(odd)
-                }
-                Sum::Last(Some(t)) => Ok(t),
-                _ => Err(odd()),
-            })
-            .collect()
-    }
 }
 
 #[cfg(test)]

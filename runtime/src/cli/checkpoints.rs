@@ -3,11 +3,13 @@
 //!
 //! A step is one call. Without `--save-every` a checkpoint is saved at the end of
 //! each epoch; in any case at the end of the run, and when the program is asked
-//! to stop.
+//! to stop. A save that fails on the way is told and tried again with the next
+//! one; a last one that fails is an error.
 
+use super::sums::Sums;
 use super::{Console, Session, signals};
 use crate::checkpoint::{self, DEFAULT_KEEP, Manifest, Save};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::model::Model;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +20,14 @@ pub(super) struct Checkpoints<'a> {
     keep: usize,
     /// Steps done, in this run and those before it.
     step: u64,
-    /// Where in the data the next step begins.
+    /// Where in the data the next step begins, and the results so far.
     next: BTreeMap<String, i64>,
+    /// What must be the same when the run is resumed.
+    run: BTreeMap<String, String>,
     saved: Option<u64>,
     resumed: Option<(Manifest, PathBuf)>,
-    interrupted: bool,
+    /// Nobody else saves here meanwhile.
+    _lock: Option<checkpoint::Lock>,
 }
 
 /// Where in the data a run in batches is.
@@ -35,7 +40,7 @@ pub(super) struct Position {
 }
 
 impl<'a> Checkpoints<'a> {
-    /// Checks the options, and looks for what to resume.
+    /// Checks the options and the directory, and looks for what to resume.
     pub(super) fn open(
         session: &Session<'a>,
         console: &mut Console<'_>,
@@ -45,6 +50,7 @@ impl<'a> Checkpoints<'a> {
             let alone = [
                 ("--save-every", a.save_every.is_some()),
                 ("--keep", a.keep.is_some()),
+                ("--resume-anyway", a.resume_anyway),
                 ("--resume", a.resume),
             ];
             return match alone.iter().find(|(_, given)| *given) {
@@ -66,11 +72,11 @@ impl<'a> Checkpoints<'a> {
             keep: a.keep.unwrap_or(DEFAULT_KEEP),
             step: 0,
             next: BTreeMap::new(),
+            run: [("entry".to_owned(), session.entry().name.clone())].into(),
             saved: None,
             resumed: None,
-            interrupted: false,
+            _lock: checkpoint::lock(dir)?,
         };
-        signals::listen();
         if a.resume {
             out.find(session, console)?;
         } else if let Some((step, _)) = checkpoint::list(dir)?.checkpoints.last() {
@@ -98,6 +104,7 @@ impl<'a> Checkpoints<'a> {
                 self.saved = Some(manifest.step);
                 self.next = manifest.positions.clone();
                 self.resumed = Some((manifest, path));
+                self.same_run(session, console)?;
             }
             None => {
                 let text = format!("no checkpoint in `{}`: starting at step 0", self.dir.display());
@@ -107,18 +114,74 @@ impl<'a> Checkpoints<'a> {
         Ok(())
     }
 
+    /// Adds what identifies the run, and holds it against the one to resume.
+    pub(super) fn identify(
+        &mut self,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        facts: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<()> {
+        self.run.extend(facts);
+        self.same_run(session, console)
+    }
+
+    fn same_run(&self, session: &Session<'_>, console: &mut Console<'_>) -> Result<()> {
+        let Some((manifest, _)) = &self.resumed else { return Ok(()) };
+        for (key, now) in &self.run {
+            let Some(had) = manifest.run.get(key).filter(|had| *had != now) else { continue };
+            let what = match key.split_once('.') {
+                None if key == "entry" => format!("it ran entry `{had}`, now it is `{now}`"),
+                None => format!("its `--{key}` was {had}, now it is {now}"),
+                Some(("feed", name)) => {
+                    format!("the contents of feed `{name}` differ: {}", describe(had, now))
+                }
+                Some((_, name)) => {
+                    format!("the files of reader `{name}` differ: {}", describe(had, now))
+                }
+            };
+            self.differs(session, console, what)?;
+        }
+        Ok(())
+    }
+
+    /// The run is not the one that was saved: an error, unless that is wanted.
+    fn differs(
+        &self,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        what: String,
+    ) -> Result<()> {
+        let e = Error::data("E0586", "this is not the run that was saved").note(what);
+        if session.args.resume_anyway {
+            session.warn(console, &e);
+            return Ok(());
+        }
+        Err(e.help(
+            "resume with the same entry, feeds, `--batch` and `--shuffle`; start a run with \
+             `--restore`; or go on with what there is now: `--resume-anyway`",
+        ))
+    }
+
     /// The run goes on from a checkpoint.
     pub(super) fn resumes(&self) -> bool {
         self.resumed.is_some()
     }
 
-    /// Brings the variables to where the checkpoint has them.
+    pub(super) fn dir(&self) -> &'a Path {
+        self.dir
+    }
+
+    /// What the checkpoint that is resumed says of the results.
+    pub(super) fn results(&self) -> Option<&BTreeMap<String, i64>> {
+        self.resumed.as_ref().map(|(manifest, _)| &manifest.positions)
+    }
+
+    /// Brings variables and data to where the checkpoint has them.
     pub(super) fn restore(&self, model: &Model) -> Result<()> {
-        if let Some((manifest, path)) = &self.resumed {
-            checkpoint::load_exact(model, &manifest.data(path))?;
-            checkpoint::go_to_positions(model, manifest)?;
+        match &self.resumed {
+            Some((manifest, path)) => checkpoint::resume(model, manifest, path),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     pub(super) fn step(&self) -> usize {
@@ -127,30 +190,47 @@ impl<'a> Checkpoints<'a> {
 
     /// Epoch and example to begin with. The data must be that of the run that is
     /// resumed, in the same order.
-    pub(super) fn begin(&self, examples: usize, shuffle: Option<u64>) -> Result<(usize, usize)> {
+    pub(super) fn begin(
+        &self,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        examples: usize,
+    ) -> Result<(usize, usize)> {
         let at = |name: &str| self.next.get(name).copied();
         let (Some(epoch), Some(example)) = (at("epoch"), at("example")) else { return Ok((0, 0)) };
-        let other = |what: String| {
-            Error::data("E0586", "the data is not that of the run to resume")
-                .note(what)
-                .help("resume with the same feeds and `--shuffle`, or start a run with `--restore`")
-        };
-        if at("examples") != i64::try_from(examples).ok() {
-            let had = at("examples").unwrap_or(0);
-            return Err(other(format!("it had {had} examples, now there are {examples}")));
+        let had = at("examples").unwrap_or(0);
+        if i64::try_from(examples).ok() != Some(had) {
+            let what = format!("it had {had} examples, now there are {examples}");
+            self.differs(session, console, what)?;
         }
-        if at("shuffle") != shuffle.map(|s| s as i64) {
+        let shuffle = session.args.shuffle.map(|s| s as i64);
+        if at("shuffle") != shuffle {
             let text = |s: Option<i64>| s.map_or("none".into(), |s| (s as u64).to_string());
-            let (had, now) = (text(at("shuffle")), text(shuffle.map(|s| s as i64)));
-            return Err(other(format!("its `--shuffle` was {had}, now it is {now}")));
+            let (had, now) = (text(at("shuffle")), text(shuffle));
+            self.differs(session, console, format!("its `--shuffle` was {had}, now it is {now}"))?;
         }
-        let number = |n: i64| usize::try_from(n).unwrap_or(0);
-        Ok((number(epoch), number(example).min(examples)))
+        match (usize::try_from(epoch), usize::try_from(example)) {
+            (Ok(epoch), Ok(example)) if example < examples => Ok((epoch, example)),
+            // An epoch of fewer examples is over.
+            (Ok(epoch), Ok(_)) if session.args.resume_anyway => Ok((epoch + 1, 0)),
+            _ => {
+                let text = format!("`{}` has no possible position", self.dir.display());
+                Err(Error::data("E0580", text)
+                    .note(format!("epoch {epoch}, example {example} of {examples}"))
+                    .note("the manifest of its newest checkpoint was changed by hand"))
+            }
+        }
     }
 
     /// After each step: saves if it is time to. True when the run should stop.
-    pub(super) fn after_step(&mut self, model: &Model, at: Option<Position>) -> Result<bool> {
-        self.step += 1;
+    pub(super) fn after_step(
+        &mut self,
+        model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        at: Option<Position>,
+        sums: Option<&mut Sums>,
+    ) -> Result<bool> {
         let ends_epoch = at.as_ref().is_none_or(|p| p.example == 0);
         self.next.clear();
         if let Some(p) = at {
@@ -162,52 +242,112 @@ impl<'a> Checkpoints<'a> {
                 put("shuffle", seed as i64);
             }
         }
-        self.interrupted = signals::raised();
-        let due = match self.every {
-            Some(n) => self.step.is_multiple_of(n),
-            None => ends_epoch,
-        };
-        if due || self.interrupted {
-            self.save(model)?;
-        }
-        Ok(self.interrupted)
+        self.stepped(model, session, console, ends_epoch, sums)
     }
 
     /// As [`Checkpoints::after_step`], for a run without epochs: where it is in
     /// its data, the model knows.
-    pub(super) fn after_stream_step(&mut self, model: &Model) -> Result<bool> {
+    pub(super) fn after_stream_step(
+        &mut self,
+        model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        sums: &mut Sums,
+    ) -> Result<bool> {
+        self.next.clear();
+        self.stepped(model, session, console, false, Some(sums))
+    }
+
+    fn stepped(
+        &mut self,
+        model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        ends_epoch: bool,
+        sums: Option<&mut Sums>,
+    ) -> Result<bool> {
         self.step += 1;
-        self.interrupted = signals::raised();
-        if self.every.is_some_and(|n| self.step.is_multiple_of(n)) || self.interrupted {
-            self.save(model)?;
+        let stop = signals::raised();
+        let due = match self.every {
+            Some(n) => self.step.is_multiple_of(n),
+            None => ends_epoch,
+        };
+        if !due && !stop {
+            return Ok(false);
         }
-        Ok(self.interrupted)
+        let recorded = sums.map_or(Ok(()), |s| s.record(session, &mut self.next));
+        match recorded.and_then(|()| self.save(model)) {
+            // Asked to stop, it is the last one: the end of the run tries again.
+            Err(e) if e.kind() == Kind::Io && !stop => {
+                let last = match self.saved {
+                    Some(step) => format!("the last good checkpoint is of step {step}"),
+                    None => "there is no checkpoint yet".into(),
+                };
+                session.warn(
+                    console,
+                    &e.note(format!("step {} is not saved; {last}", self.step))
+                        .note("the run goes on, and saves again when the next one is due"),
+                );
+            }
+            other => other?,
+        }
+        Ok(stop)
     }
 
-    /// The run was asked to stop while it waited for data.
-    pub(super) fn interrupt(&mut self) {
-        self.interrupted = true;
+    /// The state is that before a step which was not finished.
+    pub(super) fn set_positions(
+        &mut self,
+        session: &Session<'_>,
+        positions: &[(String, Vec<i64>)],
+        sums: &mut Sums,
+    ) -> Result<()> {
+        for (name, numbers) in positions {
+            for (i, n) in numbers.iter().enumerate() {
+                self.next.insert(format!("data.{name}.{i}"), *n);
+            }
+        }
+        sums.record(session, &mut self.next)
     }
 
-    /// Saves where the run is, unless that is saved.
+    /// Notes results at the end of a run, for the last save.
+    pub(super) fn record(&mut self, session: &Session<'_>, sums: &mut Sums) -> Result<()> {
+        sums.record(session, &mut self.next)
+    }
+
+    /// Saves where the run is, unless that is saved or there is nothing yet.
     pub(super) fn save(&mut self, model: &Model) -> Result<()> {
-        if self.saved == Some(self.step) {
+        if self.saved == Some(self.step) || self.step == 0 {
             return Ok(());
         }
-        let what = Save { step: self.step, positions: self.next.clone(), keep: self.keep };
+        let what = Save {
+            step: self.step,
+            positions: self.next.clone(),
+            run: self.run.clone(),
+            keep: self.keep,
+        };
         checkpoint::save(model, self.dir, &what)?;
         self.saved = Some(self.step);
         Ok(())
     }
 
     /// What to tell the user when the run was asked to stop.
-    pub(super) fn interruption(&self) -> Option<String> {
-        self.interrupted.then(|| {
-            format!(
-                "stopped after step {}, which is saved in `{}`: the same command with `--resume` goes on",
-                self.step,
+    pub(super) fn interruption(&self) -> String {
+        match self.step {
+            0 => "stopped before the first step: there is nothing to save".into(),
+            step => format!(
+                "stopped after step {step}, which is saved in `{}`: the same command with \
+                 `--resume` goes on",
                 self.dir.display()
-            )
-        })
+            ),
+        }
+    }
+}
+
+/// Two fingerprints, the types first where those differ.
+fn describe(had: &str, now: &str) -> String {
+    let size = |text: &str| text.rsplit_once(' ').map_or(text.to_owned(), |(size, _)| size.into());
+    match size(had) == size(now) {
+        true => format!("{}, but not the same bytes", size(now)),
+        false => format!("{} then, {} now", size(had), size(now)),
     }
 }

@@ -5,11 +5,13 @@
 //! | `ENTRY --feed ..` | one call; results printed or written |
 //! | `ENTRY --feed .. --batch N [--epochs N]` | a call per batch; scalars averaged, rows joined |
 //! | `ENTRY` that takes from queues or readers | runners started; a call until the input ends, or `--steps N` |
+//! | `ENTRY --steps N` without feeds to cut | N calls |
 //! | `bench ENTRY --feed ..` | calls again and again, and prints how long they took |
 //! | `--signature`, `--help`, `--version` | about the program |
 //!
-//! An entry that trains takes `--checkpoint-dir` and `--resume`. When such a run
-//! is asked to stop, it saves and exits with code [`INTERRUPTED`].
+//! An entry that trains takes `--checkpoint-dir` and `--resume`. When a run with
+//! these or with `--state` is asked to stop, it saves and exits with code
+//! [`INTERRUPTED`].
 //!
 //! Errors go to standard error with their code; the exit code is 1 for the
 //! user's data, 2 for the command line, 3 for files, 101 for a bug.
@@ -17,15 +19,20 @@
 pub mod args;
 mod batches;
 pub mod bench;
+mod boundary;
 mod checkpoints;
+mod destinations;
 mod progress;
+mod rows;
 pub mod signals;
 mod signature;
 pub mod statefile;
 mod stream;
+mod sums;
 
 use crate::checkpoint;
 use crate::error::{Error, Result, closest, list};
+use crate::hash::{Hasher, hex};
 use crate::io;
 use crate::model::{Model, Options};
 use crate::pool::Pool;
@@ -38,8 +45,9 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use sums::Finished;
 use tfc_abi::DType;
-use tfc_abi::plan::{Entry, Plan};
+use tfc_abi::plan::{Entry, Home, Plan, Step};
 
 /// Where a program writes.
 pub struct Console<'a> {
@@ -115,6 +123,13 @@ fn command(
 ) -> Result<End> {
     let plan = program.plan()?;
     if args.help
+        && let Some(word) = args.words.first()
+        && let Some((_, e)) = user_entries(&plan).find(|(_, e)| e.name == *word)
+    {
+        console.say(&signature::entry_help(&plan, e, name))?;
+        return Ok(End::Done);
+    }
+    if args.help
         || (args.words.is_empty() && args.feeds.is_empty() && !args.signature) && !args.version
     {
         console.say(&signature::help(&plan, name))?;
@@ -150,6 +165,10 @@ fn command(
     }
     let session = Session { plan: &plan, entry, args };
     session.check_names()?;
+    if !bench {
+        destinations::check(&session)?;
+        session.advise(console);
+    }
     let feeds = session.feeds()?;
     let mut checkpoints = match bench {
         true => None,
@@ -164,6 +183,39 @@ fn command(
         return Ok(End::Done);
     }
     session.run(&model, &feeds, checkpoints.as_mut(), console)
+}
+
+/// What a run came to.
+#[derive(Default)]
+struct Ran {
+    /// By result of the entry; none if there is nothing to write.
+    results: Vec<Option<Finished>>,
+    /// Whole steps, in this run and those it went on from.
+    steps: usize,
+    /// Asked to stop.
+    interrupted: bool,
+    /// There was nothing left to do.
+    complete: bool,
+    /// What ended it; variables are those of the last whole step.
+    failed: Option<Error>,
+}
+
+/// Tells other data from the same: a hash of a few blocks, spread over all of it.
+/// With the length beside it, that is.
+fn fingerprint(bytes: &[u8]) -> String {
+    const BLOCK: usize = 4096;
+    const BLOCKS: usize = 256;
+    let mut hasher = Hasher::default();
+    if bytes.len() <= BLOCK * BLOCKS {
+        hasher.update(bytes);
+    } else {
+        for i in 0..BLOCKS {
+            let at = (bytes.len() - BLOCK) / (BLOCKS - 1) * i;
+            hasher.update(&bytes[at..at + BLOCK]);
+        }
+        hasher.update(&bytes[bytes.len() - BLOCK..]);
+    }
+    hex(&hasher.finish()[..16])
 }
 
 /// Entries a user can call, with their indices: not the initialiser, not
@@ -246,9 +298,65 @@ impl Session<'_> {
             .map(|p| {
                 let text = self.args.feeds.iter().find(|(n, _)| *n == p.name);
                 let text = text.map(|(_, t)| t.as_str()).unwrap_or_default();
-                io::feed(&p.name, p.dtype, text)
+                io::feed(&p.name, p.dtype, text).map_err(|e| match Path::new(text).exists() {
+                    // Not a file, and was perhaps not meant to be one.
+                    false if e.code() == "E0804" => {
+                        let e = e.note(format!("feed `{}` is {}", p.name, p.text));
+                        match p.shape.is_empty() {
+                            true => e.help(format!("give a number: `--feed {}=1`", p.name)),
+                            false => e.help(format!(
+                                "give a .npy, .npz or .safetensors file, or the numbers: \
+                                 `--feed {}=[..]`",
+                                p.name
+                            )),
+                        }
+                    }
+                    _ => e,
+                })
             })
             .collect()
+    }
+
+    /// The run changes variables and has a place to save them.
+    fn saves(&self) -> bool {
+        !self.entry().writes.is_empty()
+            && (self.args.state.is_some() || self.args.checkpoint_dir.is_some())
+    }
+
+    /// The entry is called again and again.
+    fn steps(&self) -> bool {
+        let a = self.args;
+        a.batch.is_some() || a.epochs.is_some() || a.steps.is_some() || a.shuffle.is_some()
+    }
+
+    /// Says at the start what would otherwise be found out at the end: that
+    /// nothing will be saved, or that nothing was learned.
+    fn advise(&self, console: &mut Console<'_>) {
+        let (e, a) = (self.entry(), self.args);
+        if !e.writes.is_empty() {
+            if !self.saves() && !saves_by_itself(&e.steps) {
+                let text = format!(
+                    "`{}` changes variables, which end with this run: keep them with `--state \
+                     FILE.safetensors` or `--checkpoint-dir DIR`",
+                    e.name
+                );
+                self.say(console, &text);
+            }
+            return;
+        }
+        let from_file = a.state.is_some() || a.restore.is_some();
+        let random = e.buffers.iter().find_map(|b| match b.home {
+            Home::Var(v) => self.plan.vars.get(v as usize).filter(|v| v.random),
+            _ => None,
+        });
+        if let Some(v) = random.filter(|_| !from_file) {
+            let text = format!(
+                "`{}` uses random initial values (`{}`), which nothing has trained: take trained \
+                 ones with `--state FILE.safetensors` or `--restore`",
+                e.name, v.name
+            );
+            self.say(console, &text);
+        }
     }
 
     /// Something the user should know; not with `--quiet`.
@@ -327,7 +435,12 @@ impl Session<'_> {
             let manifest = checkpoint::find(path)?;
             file = checkpoint::verify(&manifest)?.data(&manifest);
         }
-        let matched = checkpoint::load_matching(model, &file, &self.args.restore_map)?;
+        let needed = match self.entry().writes.is_empty() && !self.args.partial {
+            true => Some(self.entry),
+            // What a training run does not find, it learns.
+            false => None,
+        };
+        let matched = checkpoint::load_needed(model, &file, &self.args.restore_map, needed)?;
         for line in matched.report(&file) {
             self.say(console, &line);
         }
@@ -363,54 +476,153 @@ impl Session<'_> {
         console: &mut Console<'_>,
     ) -> Result<End> {
         let a = self.args;
-        let in_batches = a.batch.is_some() || a.epochs.is_some() || a.steps.is_some();
+        let cut = a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some();
         let streams = runners::streams(model, self.entry);
-        let results = if streams {
+        let again = a.steps.is_some() && !cut && model.batch_dim(self.entry).is_none();
+        if self.saves() && (streams || self.steps() || checkpoints.is_some()) {
+            signals::listen();
+        }
+        let mut ran = if streams || again {
             stream::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
-        } else if in_batches || a.shuffle.is_some() {
+        } else if self.steps() {
             batches::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
         } else {
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
             let results = model.call(self.entry, &views)?;
+            let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();
+            let mut ran = Ran { results, steps: 1, ..Ran::default() };
             if let Some(c) = &mut checkpoints {
-                c.after_step(model, None)?;
+                ran.interrupted = c.after_step(model, self, console, None, None)?;
+                ran.steps = c.step();
             }
-            results
+            ran
         };
-        if let Some(c) = checkpoints {
-            c.save(model)?;
-            if let Some(text) = c.interruption() {
-                self.say(console, &text);
-                return Ok(End::Interrupted);
-            }
-        }
         // State first: it is what cannot be computed again.
-        if let Some(path) = &a.state
-            && !self.entry().writes.is_empty()
-        {
-            statefile::save(model, Path::new(path))?;
+        let saved = self.save(model, &ran, checkpoints.as_deref_mut());
+        if let Some(e) = ran.failed.take() {
+            return Err(match saved {
+                Ok(Some(place)) => {
+                    e.note(format!("the {} steps before it are in {place}", ran.steps))
+                }
+                Ok(None) => e,
+                Err(why) => {
+                    e.note(format!("what was learned before it is lost: {}", why.message()))
+                }
+            });
         }
-        self.write_results(&results)?;
-        if a.outs.is_empty() && !a.quiet && !in_batches && !streams {
-            self.print_results(&results, console)?;
+        let place = saved?;
+        if ran.interrupted {
+            let text = match (&checkpoints, place) {
+                (Some(c), _) => c.interruption(),
+                (None, Some(place)) => format!(
+                    "stopped after step {}: the variables are saved in {place}, and the same \
+                     command goes on with them, from the start of the data",
+                    ran.steps
+                ),
+                (None, None) => "stopped before the first step: there is nothing to save".into(),
+            };
+            self.say(console, &text);
+            return Ok(End::Interrupted);
         }
+        let print = a.outs.is_empty() && !a.quiet;
+        if print && !streams && (again || !self.steps()) {
+            self.print_results(&ran.results, again, console)?;
+        }
+        self.write_results(&mut ran)?;
         Ok(End::Done)
     }
 
-    /// Results that `--out` asks for; several may share one archive.
-    fn write_results(&self, results: &[TensorBuf]) -> Result<()> {
-        let mut files: BTreeMap<&str, Vec<(&str, &TensorBuf)>> = BTreeMap::new();
-        for (name, file) in &self.args.outs {
-            let at = self.entry().results.iter().position(|p| p.name == *name);
-            if let Some(t) = at.and_then(|i| results.get(i)) {
-                files.entry(file).or_default().push((name, t));
-            }
+    /// Saves where the run is: to `--checkpoint-dir`, to `--state`, or to both.
+    /// Says where, if anywhere.
+    fn save(
+        &self,
+        model: &Model,
+        ran: &Ran,
+        checkpoints: Option<&mut Checkpoints<'_>>,
+    ) -> Result<Option<String>> {
+        if ran.steps == 0 || !self.saves() {
+            return Ok(None);
         }
-        files.iter().try_for_each(|(file, tensors)| io::write_tensors(Path::new(file), tensors))
+        let mut places = vec![];
+        let mut outcome = Ok(());
+        if let Some(path) = &self.args.state {
+            outcome = statefile::save(model, Path::new(path));
+            places.push(path.as_str());
+        }
+        if let Some(c) = checkpoints {
+            outcome = c.save(model).and(outcome);
+            places.extend(c.dir().to_str());
+        }
+        outcome.map(|()| Some(list(places)))
     }
 
-    fn print_results(&self, results: &[TensorBuf], console: &mut Console<'_>) -> Result<()> {
-        for (port, t) in self.entry().results.iter().zip(results) {
+    /// Results that `--out` asks for; several may share one archive.
+    fn write_results(&self, ran: &mut Ran) -> Result<()> {
+        let mut files: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for (name, file) in &self.args.outs {
+            let at = self.entry().results.iter().position(|p| p.name == *name);
+            match at.filter(|i| ran.results.get(*i).is_some_and(Option::is_some)) {
+                Some(at) => files.entry(file).or_default().push(at),
+                None => {
+                    let e =
+                        Error::data("E0589", format!("there is no `{name}` to write to `{file}`"));
+                    return Err(match (ran.complete, ran.steps) {
+                        (true, 1..) => e
+                            .note(format!(
+                                "the run was complete already, with {} steps: nothing was computed",
+                                ran.steps
+                            ))
+                            .help("leave out `--out`, or ask for more steps or epochs"),
+                        _ => e.note("the input ended before the first step"),
+                    });
+                }
+            }
+        }
+        for (file, members) in &files {
+            let mut rows = BTreeMap::new();
+            for at in members {
+                if let Some(Some(Finished::Rows(r))) = ran.results.get_mut(*at) {
+                    rows.insert(*at, r.file()?);
+                }
+            }
+            let arrays: Vec<io::Array<'_>> = members
+                .iter()
+                .filter_map(|at| {
+                    let name = self.entry().results[*at].name.as_str();
+                    Some(match (ran.results[*at].as_ref()?, rows.get(at)) {
+                        (Finished::Rows(r), Some(file)) => io::Array {
+                            name,
+                            dtype: r.dtype,
+                            shape: &r.shape,
+                            data: io::Contents::File(file),
+                        },
+                        (Finished::Tensor(t), _) => io::Array::of(name, t),
+                        (Finished::Rows(_), None) => return None,
+                    })
+                })
+                .collect();
+            io::write_arrays(Path::new(file), &arrays)?;
+        }
+        for result in ran.results.drain(..) {
+            if let Some(Finished::Rows(rows)) = result {
+                rows.done();
+            }
+        }
+        Ok(())
+    }
+
+    /// Averages are printed on the way, where an entry is called `again`.
+    fn print_results(
+        &self,
+        results: &[Option<Finished>],
+        again: bool,
+        console: &mut Console<'_>,
+    ) -> Result<()> {
+        for (port, result) in self.entry().results.iter().zip(results) {
+            let Some(Finished::Tensor(t)) = result else { continue };
+            if again && port.shape.is_empty() && port.dtype.is_float() {
+                continue;
+            }
             let line = if self.args.json {
                 result_json(&port.name, t)
             } else {
@@ -420,6 +632,16 @@ impl Session<'_> {
         }
         Ok(())
     }
+}
+
+/// Whether the graph itself writes files.
+fn saves_by_itself(steps: &[Step]) -> bool {
+    steps.iter().any(|s| match s {
+        Step::Save { .. } => true,
+        Step::If { then, otherwise, .. } => saves_by_itself(then) || saves_by_itself(otherwise),
+        Step::While { head, body, .. } => saves_by_itself(head) || saves_by_itself(body),
+        _ => false,
+    })
 }
 
 /// Every name given is one of `names`, and none is given twice.

@@ -1,11 +1,22 @@
-//! Being asked to stop: SIGINT (Ctrl-C) and SIGTERM.
+//! Being asked to stop: SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 //!
-//! The first one is remembered, for the run to end after the step it is in; a
-//! second one ends the process at once, as it would without us.
+//! The first signal is remembered, for the run to end after the step it is in.
+//! Those that follow within [`GRACE`] are the same request: `timeout` sends its
+//! signal to the process and to its group, so it comes twice. One after that
+//! ends the process at once, as it would without us.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long signals are taken for the first one.
+pub const GRACE: Duration = Duration::from_secs(1);
 
 static RAISED: AtomicBool = AtomicBool::new(false);
+/// Milliseconds from [`START`] to the first signal.
+static FIRST: AtomicU64 = AtomicU64::new(NEVER);
+static START: OnceLock<Instant> = OnceLock::new();
+const NEVER: u64 = u64::MAX;
 
 /// Whether the process has been asked to stop since [`listen`].
 pub fn raised() -> bool {
@@ -14,34 +25,82 @@ pub fn raised() -> bool {
 
 /// From now on the first signal is remembered instead of ending the process.
 pub fn listen() {
+    START.get_or_init(Instant::now);
+    FIRST.store(NEVER, Ordering::Release);
     RAISED.store(false, Ordering::Release);
     #[cfg(unix)]
-    unix::set(unix::remember as *const () as usize);
+    unix::listen();
+}
+
+/// Notes a signal; false if it is one that ends the process.
+fn note() -> bool {
+    // A monotonic clock may be asked in a handler.
+    let now = START.get().map_or(0, |s| s.elapsed().as_millis() as u64);
+    match FIRST.compare_exchange(NEVER, now, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => {
+            RAISED.store(true, Ordering::Release);
+            true
+        }
+        Err(first) => now.saturating_sub(first) < GRACE.as_millis() as u64,
+    }
 }
 
 #[cfg(unix)]
 mod unix {
-    use super::{Ordering, RAISED};
     use std::ffi::c_int;
 
+    const SIGHUP: c_int = 1;
     const SIGINT: c_int = 2;
     const SIGTERM: c_int = 15;
     const SIG_DFL: usize = 0;
+    const SIG_IGN: usize = 1;
 
     unsafe extern "C" {
         fn signal(number: c_int, handler: usize) -> usize;
+        fn raise(number: c_int) -> c_int;
     }
 
-    pub(super) extern "C" fn remember(_: c_int) {
-        RAISED.store(true, Ordering::Release);
-        set(SIG_DFL);
-    }
-
-    pub(super) fn set(handler: usize) {
-        for number in [SIGINT, SIGTERM] {
-            // SAFETY: the handler is the default one, or `remember`, which does
-            // only what a handler may: an atomic store and `signal`.
-            unsafe { signal(number, handler) };
+    extern "C" fn remember(number: c_int) {
+        if !super::note() {
+            // SAFETY: both may be called in a handler; the signal comes again
+            // when this one returns, and does what it does by default.
+            unsafe {
+                signal(number, SIG_DFL);
+                raise(number);
+            }
         }
+    }
+
+    pub(super) fn listen() {
+        for number in [SIGHUP, SIGINT, SIGTERM] {
+            // SAFETY: `remember` does only what a handler may: atomics, the
+            // clock, `signal` and `raise`.
+            let before = unsafe { signal(number, remember as *const () as usize) };
+            // `nohup` asks for a lost terminal not to matter.
+            if number == SIGHUP && before == SIG_IGN {
+                // SAFETY: as it was.
+                unsafe { signal(number, SIG_IGN) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// faults 6: `timeout` delivers its signal twice, and the second one killed.
+    #[test]
+    fn signals_at_once_are_one_request() {
+        START.get_or_init(|| Instant::now() - Duration::from_secs(60));
+        FIRST.store(NEVER, Ordering::Release);
+        assert!(note() && raised());
+        assert!(note() && note(), "they come within a moment");
+        // The first one was a while ago.
+        let now = START.get().unwrap().elapsed().as_millis() as u64;
+        FIRST.store(now - GRACE.as_millis() as u64, Ordering::Release);
+        assert!(!note());
+        FIRST.store(NEVER, Ordering::Release);
+        RAISED.store(false, Ordering::Release);
     }
 }

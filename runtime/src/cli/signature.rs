@@ -5,7 +5,7 @@ use super::user_entries;
 use crate::io::json::quote;
 use crate::queue::uses_queue;
 use std::fmt::Write as _;
-use tfc_abi::plan::{Entry, Plan, Port, QueueAction, QueueKind, ReaderInfo, VarInfo};
+use tfc_abi::plan::{Entry, Home, Plan, Port, QueueAction, QueueKind, ReaderInfo, VarInfo};
 
 /// `--help`.
 pub fn help(plan: &Plan, program: &str) -> String {
@@ -23,6 +23,33 @@ pub fn help(plan: &Plan, program: &str) -> String {
     }
     s.push_str("\nOptions:\n");
     for (name, takes, does) in OPTIONS {
+        let _ = writeln!(s, "  {:28}  {does}", format!("{name} {takes}").trim_end());
+    }
+    s
+}
+
+/// `ENTRY --help`.
+pub fn entry_help(plan: &Plan, e: &Entry, program: &str) -> String {
+    let mut s = format!("{} {}", plan.name, e.name);
+    if let Some(doc) = e.doc.lines().next() {
+        let _ = write!(s, ": {doc}");
+    }
+    let _ = write!(s, "\n\nUsage:\n  {}\n\n", line(e, program));
+    for doc in e.doc.lines().skip(1) {
+        let _ = writeln!(s, "  {doc}");
+    }
+    entry(&mut s, plan, e);
+    let trains = !e.writes.is_empty();
+    s.push_str("\nOptions:\n");
+    for (name, takes, does) in OPTIONS {
+        let about_bench = matches!(*name, "--time" | "--calls" | "--warmup");
+        let about_training = matches!(
+            *name,
+            "--checkpoint-dir" | "--save-every" | "--keep" | "--resume" | "--resume-anyway"
+        );
+        if about_bench || about_training && !trains {
+            continue;
+        }
         let _ = writeln!(s, "  {:28}  {does}", format!("{name} {takes}").trim_end());
     }
     s
@@ -55,28 +82,7 @@ pub fn text(plan: &Plan, program: &str) -> String {
         for doc in e.doc.lines() {
             let _ = writeln!(s, "  {doc}");
         }
-        ports(&mut s, "feed", &e.params);
-        ports(&mut s, "result", &e.results);
-        let taken: Vec<&str> = plan
-            .queues
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| uses_queue(e, *i as u32, QueueAction::takes))
-            .map(|(_, q)| q.name.as_str())
-            .collect();
-        if !taken.is_empty() {
-            let _ = writeln!(s, "  takes    {}", taken.join(", "));
-        }
-        let writes: Vec<&str> = e
-            .writes
-            .iter()
-            .filter_map(|v| plan.vars.get(*v as usize))
-            .filter(|v| v.user)
-            .map(|v| v.name.as_str())
-            .collect();
-        if !writes.is_empty() {
-            let _ = writeln!(s, "  changes  {}", writes.join(", "));
-        }
+        entry(&mut s, plan, e);
         let _ = writeln!(s, "  $ {}", line(e, program));
     }
     let readers: Vec<(&str, &ReaderInfo)> = plan
@@ -105,6 +111,32 @@ pub fn text(plan: &Plan, program: &str) -> String {
     s
 }
 
+/// What goes in, what comes out and what changes.
+fn entry(s: &mut String, plan: &Plan, e: &Entry) {
+    ports(s, "feed", &e.params);
+    ports(s, "result", &e.results);
+    let taken: Vec<&str> = plan
+        .queues
+        .iter()
+        .enumerate()
+        .filter(|(i, _)| uses_queue(e, *i as u32, QueueAction::takes))
+        .map(|(_, q)| q.name.as_str())
+        .collect();
+    if !taken.is_empty() {
+        let _ = writeln!(s, "  takes    {}", taken.join(", "));
+    }
+    let writes: Vec<&str> = e
+        .writes
+        .iter()
+        .filter_map(|v| plan.vars.get(*v as usize))
+        .filter(|v| v.user)
+        .map(|v| v.name.as_str())
+        .collect();
+    if !writes.is_empty() {
+        let _ = writeln!(s, "  changes  {}", writes.join(", "));
+    }
+}
+
 fn ports(s: &mut String, what: &str, ports: &[Port]) {
     let width = ports.iter().map(|p| p.name.len()).max().unwrap_or(0);
     for p in ports {
@@ -130,7 +162,8 @@ fn line(e: &Entry, program: &str) -> String {
     for p in e.results.iter().filter(|p| !p.shape.is_empty()) {
         let _ = write!(s, " --out {0}={0}.npy", p.name);
     }
-    if !e.writes.is_empty() {
+    let variables = e.buffers.iter().any(|b| matches!(b.home, Home::Var(_)));
+    if !e.writes.is_empty() || variables {
         s.push_str(" --state state.safetensors");
     }
     s

@@ -1,21 +1,24 @@
-//! Running an entry whose input comes from queues and readers, until it ends.
+//! Calling an entry again and again: one whose input comes from queues and
+//! readers, until it ends, or any other `--steps` times.
 //!
-//! The runners the entry needs are started, and the entry is called again and
-//! again: `--steps` times, or until its input ends. Float scalars are averaged;
-//! results with axes are joined along the first one where `--out` asks for them;
-//! of the rest the last is kept.
+//! The runners the entry needs are started. Float scalars are averaged; results
+//! with axes are joined along the first one where `--out` asks for them and the
+//! input is a stream; of the rest the last is kept.
 
-use super::batches::Sums;
+use super::boundary::{self, Boundary};
 use super::checkpoints::Checkpoints;
 use super::progress::Progress;
-use super::{Console, Session, signals};
+use super::sums::{Keep, Sums};
+use super::{Console, Ran, Session, signals};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
-use crate::queue::runners::Runners;
+use crate::queue::replay;
+use crate::queue::runners::{self, Runners};
 use crate::tensor::{FeedView, TensorBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tfc_abi::plan::Port;
 
 /// Steps between two reports when their number is not known.
 const REPORT_EVERY: usize = 1000;
@@ -26,9 +29,9 @@ pub(super) fn run(
     model: &Arc<Model>,
     session: &Session<'_>,
     feeds: &[TensorBuf],
-    checkpoints: Option<&mut Checkpoints<'_>>,
+    mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
-) -> Result<Vec<TensorBuf>> {
+) -> Result<Ran> {
     let a = session.args;
     if a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some() {
         return Err(Error::usage(
@@ -41,10 +44,14 @@ pub(super) fn run(
              a `shuffle` queue; `--steps N` stops after N calls",
         ));
     }
+    if let Some(c) = &mut checkpoints {
+        can_be_resumed(session, c, console)?;
+        c.identify(session, console, identity(model, session.entry)?)?;
+    }
     let runners = Runners::start(model, session.entry)?;
     let over = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        if checkpoints.is_some() {
+        if session.saves() {
             // A signal is remembered rather than fatal, so a wait must end by it.
             scope.spawn(|| watch(model, &over));
         }
@@ -53,8 +60,54 @@ pub(super) fn run(
         result
     });
     let finished = runners.leave();
-    let results = result?;
-    finished.map(|()| results)
+    let ran = result?;
+    // Ahead of the steps that were asked for, a runner may have found something
+    // wrong that these did not need.
+    if ran.failed.is_none()
+        && let Err(e) = finished
+    {
+        session.warn(console, &e);
+    }
+    Ok(ran)
+}
+
+/// Says so where a resumed run would not get the elements that come next.
+fn can_be_resumed(
+    session: &Session<'_>,
+    checkpoints: &Checkpoints<'_>,
+    console: &mut Console<'_>,
+) -> Result<()> {
+    let obstacles = replay::obstacles(session.plan, session.entry);
+    if obstacles.is_empty() {
+        return Ok(());
+    }
+    let resumes = checkpoints.resumes();
+    let text = match resumes {
+        true => "the data of this run cannot be gone on with where it stopped",
+        false => "this run cannot be resumed with the data that would have come next",
+    };
+    let mut e = Error::data("E0591", text);
+    for what in obstacles {
+        e = e.note(what);
+    }
+    if resumes && !session.args.resume_anyway {
+        return Err(e.help(
+            "`--resume-anyway` goes on with the saved variables and whatever data comes; \
+             `--restore` starts a new run with them",
+        ));
+    }
+    session.warn(console, &e);
+    Ok(())
+}
+
+/// What must be the same when the run is resumed: the files that are read.
+fn identity(model: &Model, entry: usize) -> Result<Vec<(String, String)>> {
+    let mut out = vec![];
+    for name in runners::readers(model, entry) {
+        let print = model.queues().fingerprint(&name)?;
+        out.push((format!("reader.{name}"), print));
+    }
+    Ok(out)
 }
 
 fn watch(model: &Model, over: &AtomicBool) {
@@ -73,59 +126,101 @@ fn steps(
     feeds: &[TensorBuf],
     mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
-) -> Result<Vec<TensorBuf>> {
+) -> Result<Ran> {
     let a = session.args;
     let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
     let first = checkpoints.as_ref().map_or(0, |c| c.step());
     let limit = a.steps.unwrap_or(usize::MAX);
     let every = a.steps.map_or(REPORT_EVERY, |n| n.div_ceil(10));
-    let wanted = |name: &str| a.outs.iter().any(|(n, _)| n == name);
     let bar = console.terminal && !a.quiet;
     let mut progress = Progress::steps(a.steps.map(|n| n.saturating_sub(first)), bar);
-    let mut all = Sums::of(session, wanted);
-    let mut part = Sums::of(session, |_| false);
+    let keep = Keep::Asked {
+        checkpoints: checkpoints.as_ref().map(|c| c.dir()),
+        from: checkpoints.as_ref().and_then(|c| c.results()),
+    };
+    let wanted = |name: &str| a.outs.iter().any(|(n, _)| n == name);
+    let joins = runners::streams(model, session.entry);
+    let joined = |p: &Port| joins && !p.shape.is_empty() && wanted(&p.name);
+    let mut all = Sums::new(session, joined, keep)?;
+    for name in &all.lost {
+        session.warn(console, &lost(name, first));
+    }
+    let mut part = Sums::averages(session, None)?;
     let (started, mut part_started) = (Instant::now(), Instant::now());
     let mut step = first;
-    while step < limit {
+    let mut boundary = session.saves().then(|| Boundary::new(model, session.entry));
+    let (mut interrupted, mut failed) = (false, None);
+    while step < limit && !interrupted {
+        if let Some(b) = &mut boundary {
+            b.mark(model)?;
+        }
         let out = match model.call(session.entry, &views) {
             Ok(out) => out,
-            Err(e) if e.is_end_of_input() => break,
-            // The wait was ended by a signal.
-            Err(e) if e.code() == ErrorCode::RUNNERS_STOPPED && signals::raised() => {
-                if let Some(c) = &mut checkpoints {
-                    c.interrupt();
+            Err(e) => {
+                // The wait was ended by a signal, or no more data comes.
+                interrupted = e.code() == ErrorCode::RUNNERS_STOPPED && signals::raised();
+                if !interrupted && !e.is_end_of_input() {
+                    if !boundary::undone(&e) {
+                        return Err(e);
+                    }
+                    failed = Some(e);
+                }
+                // A part of a step may be done: what is saved are whole ones.
+                if let Some(b) = &boundary {
+                    b.go_back(model)?;
+                    if let Some(c) = &mut checkpoints {
+                        c.set_positions(session, b.positions(), &mut all)?;
+                    }
                 }
                 break;
             }
-            Err(e) => return Err(e),
         };
         step += 1;
-        all.add(&out, 1)?;
-        part.add(&out, 1)?;
+        part.add_scalars(&out);
+        all.add(out, 1)?;
         progress.step(console, &part.scalars(session), step - first, started.elapsed());
-        let stop = match &mut checkpoints {
-            Some(c) => c.after_stream_step(model)?,
-            None => false,
+        interrupted = match &mut checkpoints {
+            Some(c) => c.after_stream_step(model, session, console, &mut all)?,
+            None => session.saves() && signals::raised(),
         };
-        if step.is_multiple_of(every) || stop {
+        if step.is_multiple_of(every) || interrupted {
             progress.finish(console);
             report(session, console, step, &part, part_started.elapsed());
-            part = Sums::of(session, |_| false);
+            part = Sums::averages(session, None)?;
             part_started = Instant::now();
-        }
-        if stop {
-            break;
         }
     }
     progress.finish(console);
     if part.examples() > 0 {
         report(session, console, step, &part, part_started.elapsed());
     }
-    if step == first {
-        session.say(console, "the input ended before the first step");
-        return Ok(vec![]);
+    let complete = step == first && !interrupted && failed.is_none();
+    if complete {
+        let text = match step {
+            0 => "the input ended before the first step".to_owned(),
+            n => format!("the run is complete: {n} steps are done"),
+        };
+        session.say(console, &text);
     }
-    all.finish()
+    if interrupted || failed.is_some() {
+        return Ok(Ran { steps: step, interrupted, failed, ..Ran::default() });
+    }
+    if let Some(c) = &mut checkpoints {
+        c.record(session, &mut all)?;
+    }
+    let whole = !complete || all.lost.is_empty();
+    let results = if whole { all.finish()? } else { vec![] };
+    Ok(Ran { results, steps: step, complete, ..Ran::default() })
+}
+
+/// Rows from before a resume are not there.
+fn lost(name: &str, from: usize) -> Error {
+    Error::data("E0589", format!("result `{name}` will not be whole"))
+        .note(format!(
+            "it begins after step {from}: the rows before are of the run that was resumed, which \
+             did not keep them"
+        ))
+        .help("compute it from the trained variables, by an entry that only reads them")
 }
 
 /// The averages since the last report.

@@ -2,15 +2,36 @@
 
 /// The checksum of zip and gzip.
 pub fn crc32(data: &[u8]) -> u32 {
-    const TABLES: Tables = tables(0xedb8_8320);
-    crc(&TABLES, data)
+    let mut crc = Crc32::default();
+    crc.update(data);
+    crc.finish()
+}
+
+/// As [`crc32`], of data that comes bit by bit.
+pub struct Crc32(u32);
+
+impl Default for Crc32 {
+    fn default() -> Crc32 {
+        Crc32(!0)
+    }
+}
+
+impl Crc32 {
+    pub fn update(&mut self, data: &[u8]) {
+        const TABLES: Tables = tables(0xedb8_8320);
+        self.0 = crc(&TABLES, self.0, data);
+    }
+
+    pub fn finish(&self) -> u32 {
+        !self.0
+    }
 }
 
 /// The checksum of TFRecord files: CRC-32C, rotated and moved so that the sum of
 /// data that holds sums is not special.
 pub fn masked_crc32c(data: &[u8]) -> u32 {
     const TABLES: Tables = tables(0x82f6_3b78);
-    crc(&TABLES, data).rotate_right(15).wrapping_add(0xa282_ead8)
+    (!crc(&TABLES, !0, data)).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 type Tables = [[u32; 256]; 8];
@@ -41,8 +62,7 @@ const fn tables(polynomial: u32) -> Tables {
 }
 
 /// Eight bytes a step.
-fn crc(tables: &Tables, data: &[u8]) -> u32 {
-    let mut crc = !0u32;
+fn crc(tables: &Tables, mut crc: u32, data: &[u8]) -> u32 {
     let mut chunks = data.chunks_exact(8);
     for c in &mut chunks {
         let lo = crc ^ u32::from_le_bytes([c[0], c[1], c[2], c[3]]);
@@ -58,7 +78,7 @@ fn crc(tables: &Tables, data: &[u8]) -> u32 {
     for b in chunks.remainder() {
         crc = crc >> 8 ^ tables[0][((crc ^ u32::from(*b)) & 0xff) as usize];
     }
-    !crc
+    crc
 }
 
 #[cfg(test)]

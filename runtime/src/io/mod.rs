@@ -17,6 +17,7 @@
 //! `ml_dtypes` writes; `np.load(f).view(ml_dtypes.bfloat16)` reads it. `<u2` is
 //! accepted for bf16 as raw bits.
 
+mod array;
 pub mod crc;
 pub mod json;
 pub mod literal;
@@ -27,6 +28,7 @@ pub mod safetensors;
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
 use crate::tensor::TensorBuf;
+pub use array::{Array, Contents};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -246,25 +248,39 @@ fn choose(path: &Path, member: Option<&str>, name: &str, names: &[&str]) -> Resu
 
 /// Writes tensors to one file, whose name says how.
 pub fn write_tensors(path: &Path, tensors: &[(&str, &TensorBuf)]) -> Result<()> {
+    let arrays: Vec<Array<'_>> = tensors.iter().map(|(name, t)| Array::of(name, t)).collect();
+    write_arrays(path, &arrays)
+}
+
+/// As [`write_tensors`], of arrays that may lie in files: those are copied a bit
+/// at a time.
+pub fn write_arrays(path: &Path, arrays: &[Array<'_>]) -> Result<()> {
+    let format = output_format(path, arrays.len())?;
+    files::replace(path, |out| match (format, arrays) {
+        (Format::Npy, [t, ..]) => {
+            out.write_all(&npy::header_bytes(t.dtype, t.shape))?;
+            t.for_each(&mut |bytes| out.write_all(bytes))
+        }
+        (Format::Npy, []) => Ok(()),
+        (Format::Npz, _) => npz::write(out, arrays),
+        (Format::Safetensors, _) => safetensors::write_arrays(out, arrays, &[]),
+    })
+}
+
+/// The kind of file that so many results make under this name.
+pub fn output_format(path: &Path, results: usize) -> Result<Format> {
     let format = Format::of_path(path).ok_or_else(|| {
         Error::usage("E0514", format!("`{}` does not say how to write it", path.display()))
             .help("end the name in .npy, .npz or .safetensors")
     })?;
-    if format == Format::Npy && tensors.len() != 1 {
+    if format == Format::Npy && results != 1 {
         return Err(Error::usage(
             "E0914",
-            format!("`{}` can hold one result, not {}", path.display(), tensors.len()),
+            format!("`{}` can hold one result, not {results}", path.display()),
         )
         .help("write several results to a .npz or .safetensors file"));
     }
-    files::replace(path, |out| match format {
-        Format::Npy => npy::write(out, tensors[0].1),
-        Format::Npz => npz::write(out, tensors),
-        Format::Safetensors => {
-            let views: Vec<_> = tensors.iter().map(|(name, t)| (*name, t.view())).collect();
-            safetensors::write(out, &views, &[])
-        }
-    })
+    Ok(format)
 }
 
 /// Swaps bytes of each element when the file's order is not this machine's.

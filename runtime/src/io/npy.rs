@@ -303,16 +303,16 @@ fn descr(dtype: DType) -> &'static str {
 
 /// Writes an array, version 1, data on a 64-byte boundary.
 pub fn write(out: &mut dyn Write, t: &TensorBuf) -> std::io::Result<()> {
-    out.write_all(&header_bytes(t))?;
+    out.write_all(&header_bytes(t.dtype, &t.shape))?;
     out.write_all(t.bytes())
 }
 
-pub(super) fn header_bytes(t: &TensorBuf) -> Vec<u8> {
-    let sizes: Vec<String> = t.shape.iter().map(|d| d.to_string()).collect();
+pub(super) fn header_bytes(dtype: DType, shape: &[usize]) -> Vec<u8> {
+    let sizes: Vec<String> = shape.iter().map(|d| d.to_string()).collect();
     let comma = if sizes.len() == 1 { "," } else { "" };
     let mut text = format!(
         "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{comma}), }}",
-        descr(t.dtype),
+        descr(dtype),
         sizes.join(", ")
     );
     let total = (10 + text.len() + 1).next_multiple_of(64);

@@ -1,7 +1,7 @@
 //! `.npz`: a zip archive of `.npy` files.
 
-use super::crc::crc32;
-use super::{Fault, Reason, malformed, npy};
+use super::crc::{Crc32, crc32};
+use super::{Array, Fault, Reason, malformed, npy};
 use crate::tensor::TensorBuf;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -183,15 +183,21 @@ fn inflate(packed: &[u8], m: &Member) -> Reason<Vec<u8>> {
 }
 
 /// Writes an archive whose members are stored, not compressed.
-pub fn write(out: &mut dyn Write, tensors: &[(&str, &TensorBuf)]) -> std::io::Result<()> {
+pub fn write(out: &mut dyn Write, tensors: &[Array<'_>]) -> std::io::Result<()> {
     let mut directory = vec![];
     let mut offset = 0u64;
-    for (name, t) in tensors {
-        let name = format!("{name}.npy");
-        let mut data = npy::header_bytes(t);
-        data.extend_from_slice(t.bytes());
-        let size = data.len() as u64;
-        let crc = crc32(&data);
+    for t in tensors {
+        let name = format!("{}.npy", t.name);
+        let header = npy::header_bytes(t.dtype, t.shape);
+        let mut crc = Crc32::default();
+        crc.update(&header);
+        let mut size = header.len() as u64;
+        t.for_each(&mut |bytes| {
+            crc.update(bytes);
+            size += bytes.len() as u64;
+            Ok(())
+        })?;
+        let crc = crc.finish();
         let mut sizes64 = vec![];
         sizes64.extend(1u16.to_le_bytes());
         sizes64.extend(16u16.to_le_bytes());
@@ -212,7 +218,8 @@ pub fn write(out: &mut dyn Write, tensors: &[(&str, &TensorBuf)]) -> std::io::Re
         local.extend(name.as_bytes());
         local.extend(&sizes64);
         out.write_all(&local)?;
-        out.write_all(&data)?;
+        out.write_all(&header)?;
+        t.for_each(&mut |bytes| out.write_all(bytes))?;
         directory.extend(CENTRAL.to_le_bytes());
         directory.extend(45u16.to_le_bytes());
         directory.extend(&common);
@@ -225,7 +232,7 @@ pub fn write(out: &mut dyn Write, tensors: &[(&str, &TensorBuf)]) -> std::io::Re
         directory.extend(size.to_le_bytes());
         directory.extend(size.to_le_bytes());
         directory.extend(offset.to_le_bytes());
-        offset += (local.len() + data.len()) as u64;
+        offset += local.len() as u64 + size;
     }
     out.write_all(&directory)?;
     let count = tensors.len() as u64;
@@ -258,7 +265,7 @@ mod tests {
         let a = TensorBuf::from_slice(&[3], &[1f32, 2., 3.]).unwrap();
         let b = TensorBuf::from_slice(&[2, 1], &[7i64, -8]).unwrap();
         let mut bytes = vec![];
-        write(&mut bytes, &[("a", &a), ("b", &b)]).unwrap();
+        write(&mut bytes, &[Array::of("a", &a), Array::of("b", &b)]).unwrap();
         bytes
     }
 

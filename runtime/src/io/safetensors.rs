@@ -1,7 +1,7 @@
 //! `.safetensors`: a length, a JSON header, the bytes.
 
 use super::json::{Json, quote};
-use super::{Fault, Reason, fix_order, malformed, normalise_bools};
+use super::{Array, Contents, Fault, Reason, fix_order, malformed, normalise_bools};
 use crate::hash::hex;
 use crate::tensor::{FeedView, TensorBuf, byte_len};
 use std::fs::File;
@@ -154,6 +154,24 @@ pub fn write(
     tensors: &[(&str, FeedView<'_>)],
     metadata: &[(&str, &str)],
 ) -> std::io::Result<()> {
+    let arrays: Vec<Array<'_>> = tensors
+        .iter()
+        .map(|(name, t)| Array {
+            name,
+            dtype: t.dtype,
+            shape: t.shape,
+            data: Contents::Bytes(t.data),
+        })
+        .collect();
+    write_arrays(out, &arrays, metadata)
+}
+
+/// As [`write`], of arrays that may lie in files.
+pub fn write_arrays(
+    out: &mut dyn Write,
+    arrays: &[Array<'_>],
+    metadata: &[(&str, &str)],
+) -> std::io::Result<()> {
     let mut members = vec![];
     if !metadata.is_empty() {
         let pairs: Vec<String> =
@@ -161,12 +179,12 @@ pub fn write(
         members.push(format!("\"__metadata__\":{{{}}}", pairs.join(",")));
     }
     let mut offset = 0;
-    for (name, t) in tensors {
+    for t in arrays {
         let shape: Vec<String> = t.shape.iter().map(|d| d.to_string()).collect();
-        let end = offset + t.data.len();
+        let end = offset + t.len()?;
         members.push(format!(
             "{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{offset},{end}]}}",
-            quote(name),
+            quote(t.name),
             dtype_name(t.dtype),
             shape.join(",")
         ));
@@ -177,14 +195,15 @@ pub fn write(
     header.extend(std::iter::repeat_n(' ', padded - header.len()));
     out.write_all(&(header.len() as u64).to_le_bytes())?;
     out.write_all(header.as_bytes())?;
-    for (_, t) in tensors {
-        if cfg!(target_endian = "little") {
-            out.write_all(t.data)?;
-        } else {
-            let mut bytes = t.data.to_vec();
+    for t in arrays {
+        t.for_each(&mut |bytes| {
+            if cfg!(target_endian = "little") {
+                return out.write_all(bytes);
+            }
+            let mut bytes = bytes.to_vec();
             fix_order(&mut bytes, t.dtype.size(), true);
-            out.write_all(&bytes)?;
-        }
+            out.write_all(&bytes)
+        })?;
     }
     Ok(())
 }

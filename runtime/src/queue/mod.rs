@@ -9,10 +9,13 @@
 //! - Taking a batch is one step: nobody gets a part of it, and what is too
 //!   little for a batch stays in line.
 //! - Every wait ends: with elements, with the end of the input (`E0560`), with
-//!   the reason the queues were stopped for, or when the call is stopped.
+//!   the reason the queues were stopped for, or when the call is stopped. In a
+//!   program, one such reason is that everybody waits (see [`waits`]).
 //! - Nothing is written to a caller's memory before all of it is there.
 
+pub mod replay;
 pub mod runners;
+mod waits;
 
 use crate::call::{Bell, CallOptions};
 use crate::error::{Error, Result};
@@ -20,10 +23,13 @@ use crate::reader::Reader;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::order::Line;
 use tfc_abi::plan::{Entry, Plan, QueueAction, QueueInfo, QueueKind, Step};
+pub use waits::{Waiter, Want};
 
 /// The queues and readers of a program, in the order of its plan.
 pub struct Queues {
     list: Vec<Queue>,
+    crowd: waits::Crowd,
+    pipeline: replay::Pipeline,
 }
 
 pub struct Queue {
@@ -106,7 +112,8 @@ impl Queues {
                 Queue::new(info, role)
             })
             .collect::<Result<Vec<_>>>()?;
-        Ok(Queues { list })
+        let pipeline = replay::Pipeline::new(plan);
+        Ok(Queues { list, crowd: waits::Crowd::default(), pipeline })
     }
 
     pub fn list(&self) -> &[Queue] {
@@ -138,6 +145,7 @@ impl Queues {
     /// wait that nobody could end becomes an error.
     pub fn use_alone(&self) {
         self.list.iter().for_each(|q| q.lock().alone = true);
+        self.crowd.use_alone();
     }
 
     /// How far the data was used: for each reader that entries take from
@@ -160,10 +168,9 @@ impl Queues {
     }
 
     /// Goes back to where [`Queues::positions`] were taken. Must be called while
-    /// no runner runs: queues are emptied, runners begin from the start, and
-    /// what was taken before is dropped as it comes again. That takes time, but
-    /// gives the very elements that would have come next, for the order of a
-    /// pipeline does not depend on time.
+    /// no runner runs: queues are emptied, and runners make again what is still
+    /// needed (see [`replay`]): the very elements that would have come next, for
+    /// the order of a pipeline does not depend on time.
     ///
     /// Names that are not queues of this program are ignored.
     pub fn set_positions(&self, positions: &[(String, Vec<i64>)]) -> Result<()> {
@@ -177,14 +184,19 @@ impl Queues {
                 reader.lock().unwrap_or_else(PoisonError::into_inner).rewind();
             }
         }
+        if positions.is_empty() {
+            return Ok(());
+        }
+        let mut taken: Vec<Option<u64>> = vec![None; self.list.len()];
         for (name, position) in positions {
-            let Some(q) = self.find(name) else { continue };
+            let Some(at) = self.list.iter().position(|q| q.info.name == *name) else { continue };
+            let q = &self.list[at];
             match (&q.reader, position.as_slice()) {
                 (Some(reader), [epoch, record]) if *epoch >= 0 && *record >= 0 => {
                     let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
                     reader.seek(*epoch as u64, *record as u64)?;
                 }
-                (None, [taken]) if *taken >= 0 => q.lock().skip = *taken as u64,
+                (None, [n]) if *n >= 0 => taken[at] = Some(*n as u64),
                 _ => {
                     return Err(Error::data(
                         "E0568",
@@ -194,7 +206,7 @@ impl Queues {
                 }
             }
         }
-        Ok(())
+        self.go_on(&taken)
     }
 
     /// Where the reader of this name gets its records instead.

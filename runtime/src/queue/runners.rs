@@ -15,7 +15,7 @@ use crate::model::Model;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use tfc_abi::plan::QueueAction;
+use tfc_abi::plan::{Plan, QueueAction};
 
 /// Runners at work; they stop when this is dropped.
 pub struct Runners {
@@ -31,8 +31,7 @@ struct Shared {
 }
 
 /// The runners an entry needs, by index, in the order of the plan.
-pub fn needed(model: &Model, entry: usize) -> Vec<usize> {
-    let plan = model.plan();
+pub fn needed(plan: &Plan, entry: usize) -> Vec<usize> {
     let mut needed: Vec<usize> = vec![];
     let mut open = vec![entry];
     while let Some(user) = open.pop() {
@@ -58,14 +57,25 @@ pub fn needed(model: &Model, entry: usize) -> Vec<usize> {
 pub fn streams(model: &Model, entry: usize) -> bool {
     let Some(e) = model.plan().entries.get(entry) else { return false };
     let takes = |q: usize| uses_queue(e, q as u32, QueueAction::takes);
-    !needed(model, entry).is_empty()
+    !needed(model.plan(), entry).is_empty()
         || model.queues().list().iter().enumerate().any(|(i, q)| q.is_reader() && takes(i))
+}
+
+/// Names of the readers an entry takes from, itself or through runners.
+pub fn readers(model: &Model, entry: usize) -> Vec<String> {
+    let plan = model.plan();
+    let mut users = needed(plan, entry);
+    users.push(entry);
+    let users: Vec<_> = users.iter().filter_map(|u| plan.entries.get(*u)).collect();
+    let queues = model.queues().list().iter().enumerate().filter(|(_, q)| q.is_reader());
+    let taken = |i: usize| users.iter().any(|e| uses_queue(e, i as u32, QueueAction::takes));
+    queues.filter(|(i, _)| taken(*i)).map(|(_, q)| q.info().name.clone()).collect()
 }
 
 impl Runners {
     /// Starts the runners an entry needs; none if it needs none.
     pub fn start(model: &Arc<Model>, entry: usize) -> Result<Runners> {
-        let indices = needed(model, entry);
+        let indices = needed(model.plan(), entry);
         let shared = Arc::new(Shared::default());
         let mut runners = Runners { model: model.clone(), threads: vec![], shared: shared.clone() };
         for &i in &indices {
@@ -182,4 +192,5 @@ fn count(model: &Model, runner: usize, starts: bool) {
         drop(inner);
         q.wake();
     }
+    model.queues().runner(starts);
 }

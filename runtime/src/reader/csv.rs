@@ -105,6 +105,15 @@ impl Source for Csv {
         }
         Ok(true)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        for done in 0..count {
+            if !self.advance()? {
+                return Ok(done);
+            }
+        }
+        Ok(count)
+    }
 }
 
 /// Adds a number written as text; false if it is none of the type.

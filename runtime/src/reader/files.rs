@@ -52,4 +52,12 @@ impl Source for Files {
         io::normalise_bools(self.part.dtype, out);
         Ok(true)
     }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(self.files.len());
+        if let Some(last) = count.checked_sub(1) {
+            self.files.nth(last);
+        }
+        Ok(count as u64)
+    }
 }

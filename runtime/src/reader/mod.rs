@@ -21,11 +21,16 @@ mod csv;
 mod example;
 mod files;
 mod glob;
+mod gunzip;
 mod idx;
 mod rows;
 mod tfrecord;
 
 use crate::error::{Error, Result};
+use crate::hash::{Hasher, hex};
+use crate::io::cannot_read;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use tfc_abi::plan::{Format, Part, ReaderInfo};
 
@@ -44,6 +49,10 @@ pub struct Reader {
 trait Source: Send {
     /// Fills in the parts of the next record; false after the last one.
     fn next(&mut self, parts: &mut [&mut [u8]]) -> Result<bool>;
+
+    /// Leaves out records without a look at what is in them; gives how many there
+    /// were.
+    fn skip(&mut self, count: u64) -> Result<u64>;
 }
 
 impl Reader {
@@ -96,20 +105,82 @@ impl Reader {
     /// To a position of [`Reader::position`].
     pub fn seek(&mut self, epoch: u64, record: u64) -> Result<()> {
         self.rewind();
-        self.epoch = epoch;
-        let mut scratch: Vec<Vec<u8>> =
-            self.parts.iter().map(|p| vec![0; p.bytes().unwrap_or(0)]).collect();
-        while self.record < record {
-            let mut parts: Vec<&mut [u8]> = scratch.iter_mut().map(Vec::as_mut_slice).collect();
-            if !self.next(&mut parts)? || self.epoch != epoch {
-                return Err(Error::data(
-                    "E0568",
-                    format!("the reader `{}` has no record {record} to go on from", self.name),
-                )
-                .note("its files have fewer records than when the position was saved"));
+        if record > 0 {
+            let mut source = self.open()?;
+            if source.skip(record)? < record {
+                return Err(self.absent(record));
             }
+            self.source = Some(source);
         }
+        (self.epoch, self.record) = (epoch, record);
         Ok(())
+    }
+
+    /// To where so many records have been read, over all epochs.
+    pub fn go_to(&mut self, records: u64) -> Result<()> {
+        self.rewind();
+        let mut source = self.open()?;
+        let here = source.skip(records)?;
+        if here == records {
+            self.source = Some(source);
+            self.record = records;
+            return Ok(());
+        }
+        if here == 0 || self.info.epochs != 0 && records > here.saturating_mul(self.info.epochs) {
+            return Err(self.absent(records));
+        }
+        self.seek(records / here, records % here)
+    }
+
+    /// How many records there are in all epochs, as far as `wanted`. Nothing is
+    /// left out by it.
+    pub fn count(&mut self, wanted: u64) -> Result<u64> {
+        let here = self.open()?.skip(wanted)?;
+        Ok(match self.info.epochs {
+            _ if here == wanted || here == 0 => here,
+            0 => wanted,
+            epochs => here.saturating_mul(epochs).min(wanted),
+        })
+    }
+
+    fn absent(&self, record: u64) -> Error {
+        let text = format!("the reader `{}` has no record {record} to go on from", self.name);
+        Error::data("E0568", text)
+            .note("its files have fewer records than when the position was saved")
+    }
+
+    /// The number and sizes of the files, and a hash of the first and last bytes of
+    /// some of them.
+    pub fn fingerprint(&self) -> Result<String> {
+        const SOME: usize = 16;
+        const BLOCK: u64 = 1 << 16;
+        let mut files = vec![];
+        for path in &self.info.paths {
+            files.extend(glob::expand(path)?);
+        }
+        let mut hasher = Hasher::default();
+        let mut total = 0;
+        for (i, path) in files.iter().enumerate() {
+            let wrong = |e: std::io::Error| cannot_read(path, &e);
+            let meta = std::fs::metadata(path).map_err(wrong)?;
+            hasher.update(&meta.len().to_le_bytes());
+            total += meta.len();
+            let looked_at = i.is_multiple_of(files.len().div_ceil(SOME));
+            // A pipe gives its bytes once.
+            if !looked_at || !meta.is_file() {
+                continue;
+            }
+            let mut file = File::open(path).map_err(wrong)?;
+            let mut bytes = vec![];
+            Read::by_ref(&mut file).take(BLOCK).read_to_end(&mut bytes).map_err(wrong)?;
+            let end = meta.len().saturating_sub(BLOCK);
+            file.seek(SeekFrom::Start(end)).map_err(wrong)?;
+            file.take(BLOCK).read_to_end(&mut bytes).map_err(wrong)?;
+            hasher.update(&bytes);
+        }
+        let count = files.len();
+        let what = if count == 1 { "file" } else { "files" };
+        Ok(format!("{count} {what} of {total} bytes {}", hex(&hasher.finish()[..16])))
     }
 
     /// Reads other files from now on, from the start.

@@ -4,7 +4,8 @@
 //! arrays have the records along their first axis. A row may have another shape
 //! than the part as long as it has as many elements.
 
-use super::{Source, idx};
+use super::Source;
+use super::idx::IdxFile;
 use crate::error::{Error, Result};
 use crate::io;
 use crate::tensor::{TensorBuf, type_text};
@@ -22,8 +23,23 @@ struct Column {
     part: Part,
     /// The file after the one in `array`.
     next_file: usize,
-    array: Option<TensorBuf>,
-    row: usize,
+    array: Option<Data>,
+}
+
+/// What a file holds.
+enum Data {
+    /// All of it, and the next row.
+    Array(TensorBuf, usize),
+    Idx(IdxFile),
+}
+
+impl Data {
+    fn left(&self) -> usize {
+        match self {
+            Data::Array(t, row) => t.shape.first().map_or(0, |n| n - row),
+            Data::Idx(file) => file.left(),
+        }
+    }
 }
 
 impl Rows {
@@ -41,7 +57,6 @@ impl Rows {
                 part: part.clone(),
                 next_file: 0,
                 array: None,
-                row: 0,
             })
             .collect();
         Rows { format, columns }
@@ -50,6 +65,33 @@ impl Rows {
 
 impl Source for Rows {
     fn next(&mut self, parts: &mut [&mut [u8]]) -> Result<bool> {
+        if !self.advance()? {
+            return Ok(false);
+        }
+        for (column, out) in self.columns.iter_mut().zip(parts) {
+            column.copy(out)?;
+        }
+        Ok(true)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        let mut done = 0;
+        while done < count && self.advance()? {
+            let left = self.columns.iter().filter_map(|c| c.array.as_ref()).map(Data::left);
+            let rows = usize::try_from(count - done).unwrap_or(usize::MAX);
+            let rows = rows.min(left.min().unwrap_or(0));
+            for column in &mut self.columns {
+                column.skip(rows)?;
+            }
+            done += rows as u64;
+        }
+        Ok(done)
+    }
+}
+
+impl Rows {
+    /// Makes the next row of every column the current one; false after the last.
+    fn advance(&mut self) -> Result<bool> {
         let mut ended = None;
         for (i, column) in self.columns.iter_mut().enumerate() {
             let more = column.advance(self.format)?;
@@ -65,13 +107,7 @@ impl Source for Rows {
                 ended = Some(i);
             }
         }
-        if ended.is_some() {
-            return Ok(false);
-        }
-        for (column, out) in self.columns.iter_mut().zip(parts) {
-            column.copy(out);
-        }
-        Ok(true)
+        Ok(ended.is_none())
     }
 }
 
@@ -88,9 +124,7 @@ impl Column {
     /// Makes the next row the current one; false after the last.
     fn advance(&mut self, format: Format) -> Result<bool> {
         loop {
-            if let Some(array) = &self.array
-                && self.row < array.shape.first().copied().unwrap_or(0)
-            {
+            if self.array.as_ref().is_some_and(|a| a.left() > 0) {
                 return Ok(true);
             }
             self.array = None;
@@ -98,26 +132,30 @@ impl Column {
             let array = self.load(format, file)?;
             self.array = Some(array);
             self.next_file += 1;
-            self.row = 0;
         }
     }
 
-    fn load(&self, format: Format, file: &Path) -> Result<TensorBuf> {
-        let array = match format {
-            Format::Idx => idx::read(file, self.part.dtype)?,
+    fn load(&self, format: Format, file: &Path) -> Result<Data> {
+        let data = match format {
+            Format::Idx => Data::Idx(IdxFile::open(file, self.part.dtype)?),
             _ => {
                 let key = self.key.as_deref();
-                io::tensor_file(file, key, key.unwrap_or(""), Some(self.part.dtype))?
+                let name = key.unwrap_or("");
+                Data::Array(io::tensor_file(file, key, name, Some(self.part.dtype))?, 0)
             }
         };
-        let row = array.shape.get(1..).unwrap_or_default();
+        let (dtype, shape) = match &data {
+            Data::Array(t, _) => (t.dtype, &t.shape),
+            Data::Idx(f) => (self.part.dtype, &f.shape),
+        };
+        let row = shape.get(1..).unwrap_or_default();
         let fits = row.iter().product::<usize>() == self.part.len().unwrap_or(0);
-        if array.shape.is_empty() || array.dtype != self.part.dtype || !fits {
+        if shape.is_empty() || dtype != self.part.dtype || !fits {
             let want: Vec<usize> =
                 self.part.shape.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
-            let what = match array.shape.is_empty() {
+            let what = match shape.is_empty() {
                 true => "one number, not rows".to_string(),
-                false => format!("rows of {}", type_text(array.dtype, row)),
+                false => format!("rows of {}", type_text(dtype, row)),
             };
             return Err(Error::data(
                 "E0567",
@@ -129,15 +167,33 @@ impl Column {
             )
             .help("declare the reader with the type of the file, and `cast` in the graph"));
         }
-        Ok(array)
+        Ok(data)
     }
 
-    fn copy(&mut self, out: &mut [u8]) {
-        let Some(array) = &self.array else { return };
-        let at = self.row * out.len();
-        if let Some(bytes) = array.bytes().get(at..at + out.len()) {
-            out.copy_from_slice(bytes);
+    fn copy(&mut self, out: &mut [u8]) -> Result<()> {
+        match &mut self.array {
+            Some(Data::Array(t, row)) => {
+                let at = *row * out.len();
+                if let Some(bytes) = t.bytes().get(at..at + out.len()) {
+                    out.copy_from_slice(bytes);
+                }
+                *row += 1;
+                Ok(())
+            }
+            Some(Data::Idx(file)) => file.next(out),
+            None => Ok(()),
         }
-        self.row += 1;
+    }
+
+    /// Leaves out rows, of those the file at hand has left.
+    fn skip(&mut self, rows: usize) -> Result<()> {
+        match &mut self.array {
+            Some(Data::Array(_, row)) => {
+                *row += rows;
+                Ok(())
+            }
+            Some(Data::Idx(file)) => file.skip(rows),
+            None => Ok(()),
+        }
     }
 }

@@ -22,6 +22,8 @@ pub struct TfRecords {
     /// Where the record at hand starts in its file.
     offset: u64,
     next_offset: u64,
+    /// Of the file.
+    size: u64,
     record: Vec<u8>,
 }
 
@@ -34,6 +36,7 @@ impl TfRecords {
             open: None,
             offset: 0,
             next_offset: 0,
+            size: 0,
             record: vec![],
         }
     }
@@ -44,12 +47,13 @@ impl TfRecords {
             .note(format!("in the record at byte {}: {why}", self.offset))
     }
 
-    /// Reads the next record; false after the last file.
-    fn advance(&mut self) -> Result<bool> {
+    /// Finds the next record; its length, or none after the last file.
+    fn head(&mut self) -> Result<Option<usize>> {
         loop {
             if self.open.is_none() {
-                let Some(path) = self.files.next() else { return Ok(false) };
+                let Some(path) = self.files.next() else { return Ok(None) };
                 let file = File::open(&path).map_err(|e| cannot_read(&path, &e))?;
+                self.size = file.metadata().map_err(|e| cannot_read(&path, &e))?.len();
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.next_offset = 0;
             }
@@ -68,30 +72,47 @@ impl TfRecords {
             if crc::masked_crc32c(&head[..8]) != sum {
                 return Err(self.wrong("the checksum of its length is wrong"));
             }
-            let Ok(length) = usize::try_from(length) else {
+            let length = usize::try_from(length).ok().filter(|n| *n < usize::MAX - 16);
+            let Some(length) = length else {
                 return Err(self.wrong("it is too long"));
             };
-            let mut record = std::mem::take(&mut self.record);
-            record.clear();
-            while record.len() < length {
-                let from = record.len();
-                record.resize(length.min(from + CHUNK), 0);
-                let wanted = record.len() - from;
-                if self.fill(&mut record[from..])? < wanted {
-                    return Err(self.wrong("the file ends in its data"));
-                }
-            }
-            let mut tail = [0; 4];
-            if self.fill(&mut tail)? < 4 {
-                return Err(self.wrong("the file ends before its checksum"));
-            }
-            self.record = record;
-            if crc::masked_crc32c(&self.record) != u32::from_le_bytes(tail) {
-                return Err(self.wrong("the checksum of its data is wrong"));
-            }
-            self.next_offset = self.offset + 16 + length as u64;
-            return Ok(true);
+            self.next_offset = self.offset.saturating_add(16 + length as u64);
+            return Ok(Some(length));
         }
+    }
+
+    /// Reads the next record; false after the last file.
+    fn advance(&mut self) -> Result<bool> {
+        let Some(length) = self.head()? else { return Ok(false) };
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
+        while record.len() < length {
+            let from = record.len();
+            record.resize(length.min(from + CHUNK), 0);
+            let wanted = record.len() - from;
+            if self.fill(&mut record[from..])? < wanted {
+                return Err(self.wrong("the file ends in its data"));
+            }
+        }
+        let mut tail = [0; 4];
+        if self.fill(&mut tail)? < 4 {
+            return Err(self.wrong("the file ends before its checksum"));
+        }
+        self.record = record;
+        if crc::masked_crc32c(&self.record) != u32::from_le_bytes(tail) {
+            return Err(self.wrong("the checksum of its data is wrong"));
+        }
+        Ok(true)
+    }
+
+    /// Goes past the data of the record just found.
+    fn pass(&mut self, length: usize) -> Result<()> {
+        if self.next_offset > self.size {
+            return Err(self.wrong("the file ends in its data"));
+        }
+        let Some((path, file)) = &mut self.open else { return Ok(()) };
+        // No longer than the file.
+        file.seek_relative(length as i64 + 4).map_err(|e| cannot_read(path, &e))
     }
 
     /// Reads as many bytes as there are, up to the whole.
@@ -132,5 +153,13 @@ impl Source for TfRecords {
             }
         }
         Ok(true)
+    }
+
+    fn skip(&mut self, count: u64) -> Result<u64> {
+        for done in 0..count {
+            let Some(length) = self.head()? else { return Ok(done) };
+            self.pass(length)?;
+        }
+        Ok(count)
     }
 }

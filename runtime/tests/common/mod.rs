@@ -132,7 +132,13 @@ pub fn dim(name: &str, min: i64, max: i64) -> DimInfo {
 }
 
 pub fn var(name: &str, shape: &[i64]) -> VarInfo {
-    VarInfo { name: name.into(), dtype: DType::F32, shape: shape.to_vec(), user: true }
+    VarInfo {
+        name: name.into(),
+        dtype: DType::F32,
+        shape: shape.to_vec(),
+        user: true,
+        random: false,
+    }
 }
 
 /// Memory a hand-made program lives in.
