@@ -411,3 +411,27 @@ fn results_of_a_resumed_run_are_whole() {
     assert_eq!(code, 0, "{err}");
     assert_eq!(loss("again.npy"), loss("whole.npy"));
 }
+
+/// faults 3: saves to one place at the same time failed, or mixed their files.
+#[test]
+fn threads_that_save_at_once_do_not_meet() {
+    let d = Dir::new(2);
+    let model = Small(1).load(Options::default()).unwrap();
+    let dir = d.path.join("c");
+    std::thread::scope(|s| {
+        for t in 0..4u64 {
+            let (model, dir) = (&model, &dir);
+            s.spawn(move || {
+                for i in 0..10 {
+                    let bias = TensorBuf::from_slice(&[3], &[(t * 100 + i) as f32; 3]).unwrap();
+                    model.write_var(1, bias.view()).unwrap();
+                    let what = checkpoint::Save { step: 7, keep: 5, ..Default::default() };
+                    let path = checkpoint::save(model, dir, &what).unwrap();
+                    assert!(path.exists());
+                }
+            });
+        }
+    });
+    checkpoint::verify(&dir.join("step-000000000007.json")).unwrap();
+    assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 2, "temporary files are left");
+}

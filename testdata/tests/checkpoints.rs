@@ -177,6 +177,25 @@ fn asked_to_stop() {
     assert!(p.data("asked", step + 3) == p.uninterrupted("whole", step + 3));
 }
 
+/// Waits until a program catches interrupts.
+#[cfg(target_os = "linux")]
+fn wait_until_it_listens(child: &Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let start = Instant::now();
+    loop {
+        let text = std::fs::read_to_string(&status).unwrap_or_default();
+        let fields: BTreeMap<&str, &str> =
+            text.lines().filter_map(|l| l.split_once(":\t")).collect();
+        let mask = fields.get("SigCgt").and_then(|m| u64::from_str_radix(m, 16).ok());
+        if mask.is_some_and(|m| m >> 1 & 1 == 1) {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A second request, after a moment, ends the program at once.
 #[test]
 #[cfg(target_os = "linux")]
 fn asked_twice() {
@@ -185,28 +204,53 @@ fn asked_twice() {
     let dir = p.dir.join("slow").display().to_string();
     let line = ["slow", "--feed", "n=1000000000000", "--checkpoint-dir", &dir].map(str::to_owned);
     let mut child = p.start(&line);
-    // Interrupts are caught until the first one, then no more.
-    let wait = |child: &mut Child, caught: bool| {
-        let status = format!("/proc/{}/status", child.id());
-        let start = Instant::now();
-        loop {
-            let text = std::fs::read_to_string(&status).unwrap_or_default();
-            let fields: BTreeMap<&str, &str> =
-                text.lines().filter_map(|l| l.split_once(":\t")).collect();
-            let mask = fields.get("SigCgt").and_then(|m| u64::from_str_radix(m, 16).ok());
-            if mask.is_some_and(|m| (m >> 1 & 1 == 1) == caught) {
-                return;
-            }
-            assert!(start.elapsed() < Duration::from_secs(30), "{text}");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
-    wait(&mut child, true);
+    wait_until_it_listens(&child);
     signal(&child, "-INT");
-    wait(&mut child, false);
+    std::thread::sleep(tfc_runtime::cli::signals::GRACE * 2);
     assert!(child.try_wait().unwrap().is_none(), "the step goes on");
     signal(&child, "-INT");
     assert_eq!(child.wait().unwrap().signal(), Some(2));
+}
+
+/// faults 6: `timeout` sends its signal twice, and the second one lost the save.
+#[test]
+#[cfg(target_os = "linux")]
+fn asked_twice_at_once() {
+    let p = Program::new();
+    for round in 0..5u64 {
+        let before = p.newest("twice");
+        let child = p.start(&p.line("twice", NEVER, NEVER));
+        wait_until_it_listens(&child);
+        std::thread::sleep(Duration::from_millis(3 * round));
+        signal(&child, "-TERM");
+        // It may be gone already.
+        let _ = Command::new("kill").args(["-TERM", &child.id().to_string()]).output().unwrap();
+        let out = child.wait_with_output().unwrap();
+        assert_eq!(out.status.code(), Some(75), "{}", String::from_utf8_lossy(&out.stderr));
+        assert!(p.newest("twice") > before, "nothing was saved");
+    }
+}
+
+/// user 2: Ctrl-C with `--state` alone lost everything.
+#[test]
+#[cfg(target_os = "linux")]
+fn asked_to_stop_with_a_state_file() {
+    let p = Program::new();
+    let state = p.dir.join("s.safetensors").display().to_string();
+    let mut line = p.line("none", NEVER, NEVER);
+    let at = line.iter().position(|w| w == "--resume").unwrap();
+    line.truncate(at);
+    line.extend(["--steps".into(), NEVER.to_string(), "--state".into(), state.clone()]);
+    let child = p.start(&line);
+    wait_until_it_listens(&child);
+    signal(&child, "-INT");
+    let out = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(75), "{said}");
+    assert!(said.contains("the variables are saved in `"), "{said}");
+    let key = io::tensor_file(Path::new(&state), Some("key"), "key", None).unwrap();
+    let steps = key.get_f64(0).unwrap() - 7.0;
+    assert!(steps >= 1.0 && said.contains(&format!("stopped after step {steps}:")), "{said}");
 }
 
 #[test]

@@ -9,6 +9,7 @@ use crate::model::Model;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What to save besides the variables.
@@ -22,9 +23,13 @@ pub struct Save {
     pub keep: usize,
 }
 
+/// One at a time: the two files of a checkpoint are of one save.
+static SAVING: Mutex<()> = Mutex::new(());
+
 /// Writes a checkpoint; returns its manifest's path. Variables are as some whole
 /// number of calls left them: nothing writes them meanwhile.
 pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
+    let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
     if !dir.is_dir() {
         let made = std::fs::create_dir_all(dir).and_then(|()| sync_dir(dir));
         made.map_err(|e| cannot_write(dir, &e))?;
