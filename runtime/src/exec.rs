@@ -580,9 +580,12 @@ impl<'a> Run<'a> {
     fn queue(&mut self, s: &QueueStep) -> Result<()> {
         let queue = self.model.queues().get(s.queue as usize)?;
         let count = self.size(s.count);
-        let at = |e: Error| match (e.is_end_of_input(), s.place.is_empty()) {
-            (false, false) => e.note(format!("at {}", s.place)),
-            _ => e,
+        let at = |e: Error| {
+            let said = |note: &String| note.contains(&s.place);
+            match e.is_end_of_input() || s.place.is_empty() || e.notes().iter().any(said) {
+                false => e.note(format!("at {}", s.place)),
+                true => e,
+            }
         };
         let entry = self.entry;
         let who = Waiter { entry: &entry.name, runner: entry.runner, place: &s.place };

@@ -56,7 +56,7 @@ fn a_step_stopped_between_two_elements_is_not_saved() {
                 queue xs: fifo(f32[], capacity: 2)\nqueue ys: fifo(f32[], capacity: 2)\n\
                 runner fill_x() {\n  enqueue(xs, dequeue(r))\n}\n\
                 runner fill_y() {\n  y = dequeue(s)\n  \
-                  rounds = max(y - 500.0, 0.0) * 1000000000000.0\n  \
+                  rounds = maximum(y - 500.0, 0.0) * 1000000000000.0\n  \
                   n = while (i = 0.0) i < rounds { yield i + 1.0 }\n  \
                   enqueue(ys, y + 0.0 * n)\n}\n\
                 entry train() -> (now: f32[]) {\n  x = dequeue(xs)\n  y = dequeue(ys)\n  \

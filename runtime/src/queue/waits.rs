@@ -114,9 +114,12 @@ impl Queues {
         if !crowd.alone || crowd.waiting.len() <= crowd.runners {
             return;
         }
-        // One that was woken, but has not come back yet, will go on.
-        let stuck = |w: &Waiting| self.list.get(w.queue).is_some_and(|q| q.stuck(w.want));
-        if crowd.waiting.iter().all(stuck) {
+        // One that was woken, but has not come back yet, will go on. Those who take
+        // first: what they drop of a resumed run makes room.
+        let stuck = |w: &&Waiting| self.list.get(w.queue).is_some_and(|q| q.stuck(w.want));
+        let (put, take): (Vec<&Waiting>, Vec<&Waiting>) =
+            crowd.waiting.iter().partition(|w| w.want == Want::Room);
+        if take.iter().all(stuck) && put.iter().all(stuck) {
             self.stop(&self.standstill(&crowd.waiting));
         }
     }
