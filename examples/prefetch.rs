@@ -61,9 +61,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     tfc_runtime::io::write_tensors(&path, &[("x", &buf.ok_or("a tensor")?)])?;
     let graph = tfc::parse(&graph(&dir.path().display().to_string()))?;
-    let program = tfc::driver::lower(&graph, &Default::default(), &mut Default::default())?;
     // One thread for each: what overlaps is the runner and the step.
-    let module = tfc::Module::with_threads(&program, 1)?;
+    let module = tfc::compile_with(&graph, &tfc::Options::new().threads(1))?;
     let time = |entry: &str| -> Result<Duration, tfc::Error> {
         for _ in 0..5 {
             module.call(entry, ())?;

@@ -1,8 +1,9 @@
 //! Code in memory.
 
-use crate::{CodegenError, Cpu, backend, check, define_kernels, prepare, target};
+use crate::code::{self, Code, Fix};
+use crate::{CodegenError, Cpu, backend, emit, target};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::default_libcall_names;
+use cranelift_module::{Linkage, Module, default_libcall_names};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc};
 use tfc_ir::program::Program;
 
@@ -13,7 +14,7 @@ pub struct JitProgram {
     kernels: Vec<KernelFn>,
     plan: Vec<u8>,
     consts: Aligned,
-    features: u32,
+    code: Code,
 }
 
 // SAFETY: nothing is written after construction; the code only reads its
@@ -30,12 +31,37 @@ pub fn jit(program: &Program) -> Result<JitProgram, CodegenError> {
 /// Compiles the best version an object for `cpu` would have. The caller makes sure
 /// that this machine can run it.
 pub fn jit_for(program: &Program, cpu: Cpu) -> Result<JitProgram, CodegenError> {
-    check(program)?;
-    let native = target::isas(cpu, false)?.swap_remove(0);
-    let kernels: Vec<_> = program.kernels.iter().map(prepare).collect::<Result<_, _>>()?;
+    let code = code::compile_for(program, cpu)?;
+    place(code, program.plan.encode(), &program.consts)
+}
+
+/// The target of this machine, as [`Code::target`] has it.
+pub fn host() -> Result<String, CodegenError> {
+    Ok(target::native(false)?.isa.triple().to_string())
+}
+
+/// Makes code that was compiled before ready to run.
+///
+/// # Safety
+/// The code is what [`crate::compile`] made of a program with this plan and these
+/// constants, for a CPU like this one.
+pub unsafe fn load(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, CodegenError> {
+    place(code, plan, consts)
+}
+
+fn place(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, CodegenError> {
+    let native = target::native(false)?;
     let builder = JITBuilder::with_isa(native.isa.clone(), default_libcall_names());
     let mut module = JITModule::new(builder);
-    let ids = define_kernels(&mut module, native.isa.as_ref(), &kernels, &|i, _| format!("k{i}"))?;
+    let sig = emit::signature(native.isa.default_call_conv());
+    let mut ids = vec![];
+    for (i, kernel) in code.kernels.iter().enumerate() {
+        let id =
+            module.declare_function(&format!("k{i}"), Linkage::Local, &sig).map_err(backend)?;
+        let relocs: Vec<_> = kernel.fixes.iter().map(Fix::reloc).collect::<Result<_, _>>()?;
+        module.define_function_bytes(id, kernel.align, &kernel.bytes, &relocs).map_err(backend)?;
+        ids.push(id);
+    }
     module.finalize_definitions().map_err(backend)?;
     let kernels = ids
         .into_iter()
@@ -45,13 +71,7 @@ pub fn jit_for(program: &Program, cpu: Cpu) -> Result<JitProgram, CodegenError> 
             unsafe { std::mem::transmute::<*const u8, KernelFn>(code) }
         })
         .collect();
-    Ok(JitProgram {
-        module: Some(module),
-        kernels,
-        plan: program.plan.encode(),
-        consts: Aligned::copy(&program.consts),
-        features: native.features,
-    })
+    Ok(JitProgram { module: Some(module), kernels, plan, consts: Aligned::copy(consts), code })
 }
 
 impl JitProgram {
@@ -59,7 +79,7 @@ impl JitProgram {
     pub fn desc(&self) -> ProgramDesc {
         ProgramDesc {
             version: ABI_VERSION,
-            cpu_features: self.features,
+            cpu_features: self.code.features,
             plan: self.plan.as_ptr(),
             plan_len: self.plan.len(),
             kernels: self.kernels.as_ptr(),
@@ -70,6 +90,20 @@ impl JitProgram {
             baseline_features: 0,
             reserved: 0,
         }
+    }
+
+    /// The code as data, to be saved.
+    pub fn code(&self) -> &Code {
+        &self.code
+    }
+
+    /// The encoded plan.
+    pub fn plan(&self) -> &[u8] {
+        &self.plan
+    }
+
+    pub fn consts(&self) -> &[u8] {
+        self.consts.bytes()
     }
 
     /// The compiled kernels, in the order of the program's.

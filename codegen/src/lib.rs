@@ -3,7 +3,7 @@
 //! Code map
 //! - [`emit`]: one kernel to one CLIF function; the vectoriser is in there;
 //! - [`target`]: which instructions the code may use;
-//! - [`jit`]: code in memory; [`object`]: a relocatable object file;
+//! - [`code`]: machine code as data; [`jit`]: code in memory; [`object`]: a relocatable object file;
 //! - [`text`]: CLIF and assembly to read.
 //!
 //! Invariants
@@ -20,13 +20,15 @@
 //! same bits: where the FMA instruction is missing, an f32 fma is computed in
 //! f64 and rounded once, and an f64 one calls the C library.
 
+mod code;
 mod emit;
 mod jit;
 mod object;
 mod target;
 mod text;
 
-pub use jit::{JitProgram, jit, jit_for};
+pub use code::{Code, Fix, KernelCode, compile};
+pub use jit::{JitProgram, host, jit, jit_for, load};
 pub use object::{ObjectOptions, object};
 pub use target::Cpu;
 pub use text::{asm_text, clif_text};

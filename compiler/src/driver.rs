@@ -3,22 +3,102 @@
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
 use tfc_ir::program::Program;
 use tfc_passes::egraph::{self, FloatMode};
 use tfc_passes::pipeline::{self, Details, PASSES, Pass};
+use tfc_runtime::Print;
 
-/// How to compile.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// How to compile, and how to run what was compiled in memory.
+///
+/// ```
+/// use tfc::{Math, Options};
+/// let options = Options::new().math(Math::Fast).threads(2);
+/// assert_eq!(options.threads, Some(2));
+/// ```
+#[derive(Clone, Default)]
+#[non_exhaustive]
 pub struct Options {
+    /// Which float rewrites are allowed.
     pub math: Math,
     /// Lower the graph as written.
     pub no_opt: bool,
     /// Bytes that the gradient of a loop may keep of its rounds at a time; above
     /// that, rounds are computed again on the way back. All are kept if none.
     pub loop_memory: Option<u64>,
+    /// Threads of a module's own; the process's pool (`TFC_THREADS`, or every CPU)
+    /// if none.
+    pub threads: Option<usize>,
+    /// Gets what the graph prints, a line at a time; standard error if none.
+    pub print: Option<Print>,
+}
+
+impl Options {
+    /// The defaults.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// Says which float rewrites are allowed.
+    #[must_use]
+    pub fn math(mut self, math: Math) -> Options {
+        self.math = math;
+        self
+    }
+
+    /// Lowers the graph as written, or not.
+    #[must_use]
+    pub fn no_opt(mut self, no_opt: bool) -> Options {
+        self.no_opt = no_opt;
+        self
+    }
+
+    /// Limits what the gradient of a loop may keep.
+    #[must_use]
+    pub fn loop_memory(mut self, bytes: u64) -> Options {
+        self.loop_memory = Some(bytes);
+        self
+    }
+
+    /// Gives the module this many threads of its own.
+    #[must_use]
+    pub fn threads(mut self, threads: usize) -> Options {
+        self.threads = Some(threads);
+        self
+    }
+
+    /// Hands what the graph prints to a function instead of standard error.
+    ///
+    /// ```
+    /// use std::sync::{Arc, Mutex};
+    /// let graph = tfc::parse("graph g\nentry f(x: f32[]) { print(x, label: \"x\") }")?;
+    /// let lines = Arc::new(Mutex::new(vec![]));
+    /// let sink = lines.clone();
+    /// let options = tfc::Options::new().print(move |line| sink.lock().unwrap().push(line.to_string()));
+    /// tfc::compile_with(&graph, &options)?.call("f", (1.5f32,))?;
+    /// assert_eq!(*lines.lock().unwrap(), ["x: f32[] 1.5"]);
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn print(mut self, print: impl Fn(&str) + Send + Sync + 'static) -> Options {
+        self.print = Some(Arc::new(print));
+        self
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("math", &self.math)
+            .field("no_opt", &self.no_opt)
+            .field("loop_memory", &self.loop_memory)
+            .field("threads", &self.threads)
+            .field("print", &self.print.is_some())
+            .finish()
+    }
 }
 
 /// Which float rewrites are allowed.
@@ -161,10 +241,25 @@ pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
 }
 
 /// An optimized graph and what it was lowered to.
+///
+/// Only [`compile`] makes one: its parts belong together, which is what makes it
+/// safe to run them.
 #[derive(Clone, Debug)]
 pub struct Compiled {
-    pub graph: Graph,
-    pub program: Program,
+    pub(crate) graph: Graph,
+    pub(crate) program: Program,
+}
+
+impl Compiled {
+    /// The graph after all passes.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Its plan, kernels and constants.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
 }
 
 /// Runs all passes and lowers; findings point into `sources`.
@@ -190,11 +285,6 @@ pub fn compile(
         var.random = random.contains(&var.name);
     }
     Ok(Compiled { graph, program })
-}
-
-/// [`compile`] of a graph without source text, when only the program matters.
-pub fn lower(graph: &Graph, options: &Options, timings: &mut Timings) -> Result<Program> {
-    compile(graph, &SourceMap::default(), options, timings).map(|c| c.program)
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {

@@ -6,7 +6,7 @@
 //! executables and libraries of the same graphs.
 //!
 //! ```
-//! use ndarray::array;
+//! use tfc::ndarray::array;
 //!
 //! let graph = tfc::parse(
 //!     "graph demo\n\
@@ -27,7 +27,7 @@
 //!
 //! - [`builder`]: graphs made in Rust; [`mod@load`]: graphs from text;
 //! - [`driver`]: passes and lowering, timed; [`module`]: compiled code in memory;
-//! - [`value`]: arrays in, arrays out;
+//! - [`signature`]: what a module has; [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library;
 //! - [`gradcheck`]: gradients against finite differences;
@@ -50,21 +50,25 @@ pub mod load;
 pub mod module;
 mod names;
 pub mod queue;
+mod saved;
+pub mod signature;
 mod source;
 pub mod value;
 
 pub use builder::{
     Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, QueueNode, Shape, Size, Update,
 };
-pub use driver::{Math, Options};
+pub use driver::{Compiled, Math, Options};
 pub use error::{Error, Exit, Result};
 pub use load::{load, load_with, parse};
-pub use module::{Entry, Module, Restored, compile};
 pub(crate) use names::names;
+pub use module::{Entry, Module, Restored, compile, compile_with};
+pub use ndarray;
 pub use queue::{Queue, Runners};
+pub use signature::Signature;
 pub use tfc_abi::ErrorCode;
 pub(crate) use tfc_abi::names::nearest;
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
 pub use tfc_runtime::checkpoint;
 pub use tfc_runtime::{CallOptions, CancelToken};
-pub use value::{Element, Feed, Outputs, Value};
+pub use value::{Arrays, Element, Feed, Feeds, Outputs, Part, Results, Room, Value};

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::source;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tfc_ir::diag::{Diag, Severity, SourceMap};
 use tfc_ir::text::{self, Loader};
 use tfc_ir::{Graph, Tensor};
@@ -102,7 +103,10 @@ fn parse_with(name: &str, text: &str, loader: &dyn Loader, lets: &[Let]) -> Resu
     let file = sources.add(name, text);
     let (graph, diags) = text::load_with(&mut sources, file, loader, lets);
     match graph {
-        Some(graph) => Ok(Loaded { graph, sources, warnings: diags }),
+        Some(mut graph) => {
+            graph.sources = Arc::new(sources.clone());
+            Ok(Loaded { graph, sources, warnings: diags })
+        }
         None if diags.iter().any(|d| d.severity == Severity::Error) => {
             Err(Error::new(diags, sources))
         }

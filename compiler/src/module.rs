@@ -1,18 +1,24 @@
 //! A graph compiled in memory, ready to call.
 
-use crate::driver::{self, Options};
+use crate::driver::{self, Compiled, Options};
 use crate::error::{Error, Result};
-use crate::value::{Arrays, Element, Feed, FeedList, Feeds, Outputs, array_of, tensor_of};
+use crate::value::feed::Given;
+use crate::value::outputs::Names;
+use crate::value::room::Info;
+use crate::value::{
+    Arrays, Element, Feed, Feeds, Outputs, Results, Value, array_of, rust_type, tensor_of, tidy,
+};
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tfc_codegen::JitProgram;
 use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
-use tfc_ir::{Graph, Tensor};
+use tfc_ir::{DType, Graph, Tensor};
 use tfc_runtime::checkpoint::{self, Matched, Rename, Save};
-use tfc_runtime::{CallOptions, FeedView, Model};
+use tfc_runtime::{CallOptions, ErrorCode, FeedView, Model, Prepared, ResultView};
 
 /// Compiled code with its variables. Clones share both; calls may come from any
 /// number of threads (those that write variables take turns).
@@ -36,11 +42,15 @@ use tfc_runtime::{CallOptions, FeedView, Model};
 #[derive(Clone)]
 pub struct Module {
     model: Arc<Model>,
+    pub(crate) code: Arc<JitProgram>,
+    /// By entry of the plan.
+    names: Arc<[Arc<Names>]>,
 }
 
 /// The checkpoint a module was restored from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Restored {
+    /// Of the run that saved it.
     pub step: u64,
     /// Where the run was in its data.
     pub positions: BTreeMap<String, i64>,
@@ -63,33 +73,85 @@ pub fn compile(graph: &Graph) -> Result<Module> {
     Module::from_graph(graph, &Options::default())
 }
 
+/// Compiles a graph in memory.
+///
+/// ```
+/// use tfc::{Math, Options};
+/// let graph = tfc::parse("graph g\nentry f(x: f32[2]) -> (y: f32[2]) { return x + 1.0 }")?;
+/// let module = tfc::compile_with(&graph, &Options::new().math(Math::Strict).threads(1))?;
+/// let y: Vec<f32> = module.call("f", (&[1.0f32, 2.0],))?.into_arrays()?;
+/// assert_eq!(y, [2.0, 3.0]);
+/// # Ok::<(), tfc::Error>(())
+/// ```
+pub fn compile_with(graph: &Graph, options: &Options) -> Result<Module> {
+    Module::from_graph(graph, options)
+}
+
 impl Module {
+    /// As [`compile_with`].
     pub fn from_graph(graph: &Graph, options: &Options) -> Result<Module> {
-        let program = driver::lower(graph, options, &mut driver::Timings::default())?;
-        Module::from_program(&program)
+        let mut timings = driver::Timings::default();
+        let compiled = driver::compile(graph, &graph.sources, options, &mut timings)?;
+        Module::from_compiled(&compiled, options)
     }
 
     /// Generates code for a lowered program, and initialises its variables.
-    pub fn from_program(program: &Program) -> Result<Module> {
-        Module::with_pool(program, None)
+    pub fn from_compiled(compiled: &Compiled, options: &Options) -> Result<Module> {
+        let code = tfc_codegen::jit(&compiled.program).map_err(|e| Error::bug(e.to_string()))?;
+        // SAFETY: the code was generated from the plan in it: nobody outside this
+        // crate can put a `Compiled` together.
+        unsafe { Module::from_code(code, options) }
     }
 
-    /// As [`Module::from_program`], with this many threads of its own.
-    pub fn with_threads(program: &Program, threads: usize) -> Result<Module> {
-        Module::with_pool(program, Some(threads))
-    }
-
-    pub(crate) fn with_pool(program: &Program, threads: Option<usize>) -> Result<Module> {
-        let options = tfc_runtime::Options {
-            pool: threads.map(|n| Arc::new(tfc_runtime::Pool::new(n))),
+    /// # Safety
+    /// The code does what the plan in it says.
+    pub(crate) unsafe fn from_code(code: JitProgram, options: &Options) -> Result<Module> {
+        let code = Arc::new(code);
+        let runtime = tfc_runtime::Options {
+            pool: options.threads.map(|n| Arc::new(tfc_runtime::Pool::new(n.max(1)))),
+            print: options.print.clone(),
+            keep: Some(Box::new(code.clone())),
             ..tfc_runtime::Options::default()
         };
-        Ok(Module { model: Arc::new(load(program, options)?) })
+        // SAFETY: the descriptor points into `code`, which the model keeps; the
+        // rest is the caller's promise.
+        let model = unsafe { Model::load_with(&code.desc(), runtime) }?;
+        let names = model.plan().entries.iter().map(|e| {
+            let results = e.results.iter().map(|p| p.name.clone()).collect();
+            Arc::new(Names { entry: e.name.clone(), results })
+        });
+        Ok(Module { names: names.collect(), model: Arc::new(model), code })
     }
 
     /// The runtime's view of the module.
+    #[doc(hidden)]
     pub fn model(&self) -> &Arc<Model> {
         &self.model
+    }
+
+    /// Frees memory that calls have left for later ones.
+    ///
+    /// Without it, working memory that is far too large for the calls of late is
+    /// freed by itself: after 32 calls in a row that needed less than a quarter.
+    pub fn trim(&self) {
+        self.model.trim();
+    }
+
+    /// Bytes that calls have left for later ones.
+    pub fn working_memory(&self) -> usize {
+        self.model.working_memory()
+    }
+
+    /// Gives every variable its initial value again, empties queues and takes
+    /// readers back to their first record.
+    pub fn reset(&self) -> Result<()> {
+        Ok(self.model.init()?)
+    }
+
+    /// Says where files that the graph saves and restores lie; the working
+    /// directory unless told.
+    pub fn set_directory(&self, dir: impl AsRef<Path>) {
+        self.model.set_directory(dir.as_ref());
     }
 
     /// Names of the entries.
@@ -131,7 +193,30 @@ impl Module {
         options: &CallOptions,
     ) -> Result<Outputs> {
         let index = self.model.entry(entry)?;
-        self.call_index(index, feeds.feeds(), options)
+        self.call_index(index, feeds, options)
+    }
+
+    /// Calls an entry with the results in memory of the caller's: slices, vectors,
+    /// arrays or numbers, in the order of the results.
+    ///
+    /// ```
+    /// let graph = tfc::parse(
+    ///     "graph g\nentry f(x: f32[3]) -> (y: f32[3], sum: f32[]) { return x * 2.0, sum(x) }",
+    /// )?;
+    /// let module = tfc::compile(&graph)?;
+    /// let (mut y, mut sum) = ([0.0f32; 3], 0.0f32);
+    /// module.call_into("f", (&[1.0f32, 2.0, 3.0],), (&mut y, &mut sum))?;
+    /// assert_eq!((y, sum), ([2.0, 4.0, 6.0], 6.0));
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    pub fn call_into<'a, 'r>(
+        &self,
+        entry: &str,
+        feeds: impl Feeds<'a>,
+        results: impl Results<'r>,
+    ) -> Result<()> {
+        let index = self.model.entry(entry)?;
+        self.call_index_into(index, feeds, results, &CallOptions::new())
     }
 
     /// An entry whose results are arrays of types known here; checked now rather
@@ -148,64 +233,131 @@ impl Module {
     /// ```
     pub fn entry<R: Arrays>(&self, name: &str) -> Result<Entry<R>> {
         let index = self.model.entry(name)?;
-        let want = R::dtypes();
-        let have: Vec<_> = match self.model.plan().entries.get(index) {
-            Some(entry) => entry.results.iter().map(|p| p.dtype).collect(),
-            None => vec![],
+        let want = R::types();
+        let have = match self.model.plan().entries.get(index) {
+            Some(entry) => &entry.results[..],
+            None => &[],
         };
-        if want != have && !want.is_empty() {
-            let list = |types: &[tfc_ir::DType]| {
-                types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ")
+        let fits =
+            |(port, (dtype, rank)): (&tfc_abi::plan::Port, &(Option<DType>, Option<usize>))| {
+                dtype.is_none_or(|d| d == port.dtype) && rank.is_none_or(|r| r == port.shape.len())
             };
+        let all = want.len() == have.len() && have.iter().zip(&want).all(fits);
+        if !all && !want.is_empty() {
+            let have: Vec<&str> = have.iter().map(|p| p.text.as_str()).collect();
+            let want: Vec<String> = want
+                .iter()
+                .map(|(dtype, rank)| {
+                    let dtype = dtype.map_or("any".to_string(), |d| d.to_string());
+                    rank.map_or(dtype.clone(), |r| format!("{dtype} with {r} axes"))
+                })
+                .collect();
             let diag = Diag::error("E0503", format!("the results of `{name}` have other types"))
-                .note(format!("they are ({}), not ({})", list(&have), list(&want)));
+                .note(format!("they are ({}), not ({})", have.join(", "), want.join(", ")));
             return Err(diag.into());
         }
         Ok(Entry { module: self.clone(), index, results: PhantomData })
     }
 
-    fn call_index(
+    fn call_index<'a>(
         &self,
         index: usize,
-        feeds: FeedList<'_>,
+        feeds: impl Feeds<'a>,
         options: &CallOptions,
     ) -> Result<Outputs> {
+        self.with_prepared(index, feeds, |prepared| {
+            let mut values = prepared
+                .results()
+                .iter()
+                .map(|p| Value::zeros(p.dtype, &prepared.shape(p)))
+                .collect::<Result<Vec<Value>>>()?;
+            let mut views: Vec<ResultView<'_>> =
+                values.iter_mut().map(|v| ResultView { data: v.bytes_mut() }).collect();
+            prepared.run(&mut views, options)?;
+            values.iter_mut().for_each(|v| tidy(v.dtype(), v.bytes_mut()));
+            Ok(Outputs { names: self.names[index].clone(), values })
+        })
+    }
+
+    fn call_index_into<'a, 'r>(
+        &self,
+        index: usize,
+        feeds: impl Feeds<'a>,
+        results: impl Results<'r>,
+        options: &CallOptions,
+    ) -> Result<()> {
+        results.lend(|infos, views| {
+            self.with_prepared(index, feeds, |prepared| {
+                let ports = prepared.results();
+                if let Some((port, info)) =
+                    ports.iter().zip(infos).find(|(port, info)| !has_room(&prepared, port, info))
+                {
+                    return Err(no_room(&prepared, port, info));
+                }
+                prepared.run(views, options)?;
+                let bools = views.iter_mut().zip(infos);
+                bools.for_each(|(view, info)| tidy(info.dtype, view.data));
+                Ok(())
+            })
+        })
+    }
+
+    /// Looks at the feeds and hands the call to `run`.
+    fn with_prepared<'a, R>(
+        &self,
+        index: usize,
+        feeds: impl Feeds<'a>,
+        run: impl FnOnce(Prepared<'_>) -> Result<R>,
+    ) -> Result<R> {
+        feeds.give(|given| {
+            let ordered;
+            let views = match given {
+                Given::Positional(views) => views,
+                Given::Named(named) => {
+                    ordered = self.by_name(index, named)?;
+                    &ordered[..]
+                }
+            };
+            run(self.model.prepare(index, views).map_err(in_rust)?)
+        })
+    }
+
+    /// Named feeds in the order of the parameters.
+    fn by_name<'g>(
+        &self,
+        index: usize,
+        named: &[(&'g str, FeedView<'g>)],
+    ) -> Result<Vec<FeedView<'g>>> {
         let Some(entry) = self.model.plan().entries.get(index) else {
             return Err(Error::bug("an entry vanished"));
         };
-        let feeds = match feeds {
-            FeedList::Positional(feeds) => feeds,
-            FeedList::Named(named) => self.by_name(entry, named)?,
-        };
-        let views: Vec<FeedView<'_>> = feeds.iter().map(Feed::view).collect();
-        let values = self.model.call_with(index, &views, options)?;
-        let names = entry.results.iter().map(|p| p.name.clone()).collect();
-        Ok(Outputs { entry: entry.name.clone(), names, values })
-    }
-
-    fn by_name<'a>(
-        &self,
-        entry: &tfc_abi::plan::Entry,
-        mut named: Vec<(String, Feed<'a>)>,
-    ) -> Result<Vec<Feed<'a>>> {
+        let known = || entry.params.iter().map(|p| p.name.as_str());
+        for (i, (name, _)) in named.iter().enumerate() {
+            if named[..i].iter().any(|(earlier, _)| earlier == name) {
+                let message = format!("`{name}` is fed twice in a call of `{}`", entry.name);
+                return Err(Diag::error("E0520", message).into());
+            }
+            if !known().any(|k| k == *name) {
+                let message = format!("`{}` has no parameter `{name}`", entry.name);
+                let diag = Diag::error("E0502", message);
+                return Err(match crate::nearest(name, known()) {
+                    Some(near) => diag.help(format!("did you mean `{near}`?")),
+                    None => diag.note(format!("it has {}", crate::names(known()))),
+                }
+                .into());
+            }
+        }
         let mut out = vec![];
         for param in &entry.params {
-            match named.iter().position(|(n, _)| *n == param.name) {
-                Some(i) => out.push(named.swap_remove(i).1),
+            match named.iter().find(|(name, _)| *name == param.name) {
+                Some((_, view)) => out.push(*view),
                 None => {
-                    let diag = Diag::error(
-                        "E0501",
-                        format!("`{}` needs a feed for `{}`", entry.name, param.name),
-                    )
-                    .note(format!("`{}` is {}", param.name, param.text));
+                    let message = format!("`{}` needs a feed for `{}`", entry.name, param.name);
+                    let diag = Diag::error("E0501", message)
+                        .note(format!("`{}` is {}", param.name, param.text));
                     return Err(diag.into());
                 }
             }
-        }
-        if let Some((name, _)) = named.first() {
-            let known = crate::names(entry.params.iter().map(|p| p.name.as_str()));
-            let message = format!("`{}` has no parameter `{name}`", entry.name);
-            return Err(Diag::error("E0502", message).note(format!("it has {known}")).into());
         }
         Ok(out)
     }
@@ -300,6 +452,54 @@ impl Module {
     }
 }
 
+/// Whether a result fits what the caller has for it. Its length is the runtime's
+/// business.
+fn has_room(prepared: &Prepared<'_>, port: &tfc_abi::plan::Port, info: &Info) -> bool {
+    let same = |have: &[usize]| {
+        have.len() == port.shape.len() && (0..have.len()).all(|i| prepared.size(port, i) == have[i])
+    };
+    info.dtype == port.dtype
+        && !info.scattered
+        && info.shape.as_ref().is_none_or(|shape| same(shape.sizes()))
+}
+
+#[cold]
+fn no_room(prepared: &Prepared<'_>, port: &tfc_abi::plan::Port, info: &Info) -> Error {
+    let name = &port.name;
+    if info.dtype != port.dtype {
+        let message = format!("result `{name}` is {}, not {}", port.dtype, info.dtype);
+        return Diag::error("E0522", message)
+            .help(format!("give it memory of `{}` elements", rust_type(port.dtype)))
+            .into();
+    }
+    if info.scattered {
+        let message = format!("the array for result `{name}` is not dense and row-major");
+        return Diag::error("E0522", message)
+            .help("give it an array of its own, and copy from that")
+            .into();
+    }
+    let (is, given) = (prepared.shape(port), info.shape.as_ref().map(|s| s.sizes().to_vec()));
+    let message = format!(
+        "result `{name}` has the shape {is:?} here, but the array for it {:?}",
+        given.unwrap_or_default()
+    );
+    Diag::error("E0522", message).into()
+}
+
+/// The runtime's help is for those who feed files.
+#[cold]
+fn in_rust(error: tfc_runtime::Error) -> Error {
+    let dtype = error.code() == ErrorCode::WRONG_DTYPE;
+    let mut error = Error::from(error);
+    if dtype && let Some(diag) = error.diags.first_mut() {
+        diag.help.clear();
+        error.diags[0] = error.diags[0]
+            .clone()
+            .help("convert its elements first, such as with `x.mapv(|v| v as f32)`");
+    }
+    error
+}
+
 /// Generates code and loads it.
 pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
     let code = tfc_codegen::jit(program).map_err(|e| tfc_runtime::Error::bug(e.to_string()))?;
@@ -311,14 +511,34 @@ pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runt
 }
 
 impl<R: Arrays> Entry<R> {
+    /// Calls it; as [`Module::call`].
     pub fn call<'a>(&self, feeds: impl Feeds<'a>) -> Result<R> {
         self.call_with(feeds, &CallOptions::new())
     }
 
     /// As [`Module::call_with`].
     pub fn call_with<'a>(&self, feeds: impl Feeds<'a>, options: &CallOptions) -> Result<R> {
-        let outputs = self.module.call_index(self.index, feeds.feeds(), options)?;
-        R::from_outputs(&outputs)
+        R::from_outputs(self.module.call_index(self.index, feeds, options)?)
+    }
+
+    /// As [`Module::call_into`]. Nothing is allocated when the run-time dims are
+    /// those of an earlier call.
+    pub fn call_into<'a, 'r>(
+        &self,
+        feeds: impl Feeds<'a>,
+        results: impl Results<'r>,
+    ) -> Result<()> {
+        self.call_into_with(feeds, results, &CallOptions::new())
+    }
+
+    /// As [`Entry::call_into`], with a deadline and the like.
+    pub fn call_into_with<'a, 'r>(
+        &self,
+        feeds: impl Feeds<'a>,
+        results: impl Results<'r>,
+        options: &CallOptions,
+    ) -> Result<()> {
+        self.module.call_index_into(self.index, feeds, results, options)
     }
 }
 

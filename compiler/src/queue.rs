@@ -2,12 +2,14 @@
 
 use crate::error::{Error, Result};
 use crate::module::Module;
-use crate::value::{Arrays, Feed, FeedList, Feeds, Outputs};
+use crate::value::feed::Given;
+use crate::value::outputs::Names;
+use crate::value::{Arrays, Feeds, Outputs, Value, tidy};
 use std::sync::Arc;
 use tfc_abi::ErrorCode;
 use tfc_ir::diag::Diag;
 use tfc_runtime::queue::runners::Runners as RunnerThreads;
-use tfc_runtime::{CallOptions, Model, TensorBuf};
+use tfc_runtime::{CallOptions, FeedView, Model};
 
 /// A queue or a reader of a module. Clones are the same queue; any number of
 /// threads may use it at once.
@@ -108,6 +110,7 @@ impl Queue {
         &self.model.queues().list()[self.index]
     }
 
+    /// Its name.
     pub fn name(&self) -> &str {
         &self.queue().info().name
     }
@@ -117,6 +120,7 @@ impl Queue {
         self.queue().len()
     }
 
+    /// Whether none waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -139,13 +143,19 @@ impl Queue {
             let message = format!("`{}` is a reader: its records come from files", info.name);
             return Err(Diag::error("E0569", message).into());
         }
-        let feeds = match element.feeds() {
-            FeedList::Positional(feeds) => feeds,
-            FeedList::Named(named) => named.into_iter().map(|(_, f)| f).collect(),
-        };
-        let fits = |f: &Feed<'_>, p: &tfc_abi::plan::Part| {
-            let shape = f.shape().iter().map(|d| *d as i64);
-            f.dtype() == p.dtype && shape.eq(p.shape.iter().copied())
+        element.give(|given| match given {
+            Given::Positional(feeds) => self.put(feeds, options),
+            Given::Named(named) => {
+                self.put(&named.iter().map(|(_, f)| *f).collect::<Vec<_>>(), options)
+            }
+        })
+    }
+
+    fn put(&self, feeds: &[FeedView<'_>], options: &CallOptions) -> Result<()> {
+        let info = self.queue().info();
+        let fits = |f: &FeedView<'_>, p: &tfc_abi::plan::Part| {
+            let shape = f.shape.iter().map(|d| *d as i64);
+            f.dtype == p.dtype && shape.eq(p.shape.iter().copied())
         };
         let all = feeds.len() == info.parts.len()
             && feeds.iter().zip(&info.parts).all(|(f, p)| fits(f, p));
@@ -154,7 +164,7 @@ impl Queue {
                 |dtype: tfc_ir::DType, shape: Vec<String>| format!("{dtype}[{}]", shape.join(", "));
             let given: Vec<String> = feeds
                 .iter()
-                .map(|f| text(f.dtype(), f.shape().iter().map(usize::to_string).collect()))
+                .map(|f| text(f.dtype, f.shape.iter().map(usize::to_string).collect()))
                 .collect();
             let wanted: Vec<String> = info
                 .parts
@@ -167,7 +177,7 @@ impl Queue {
                 .note(format!("given was ({})", given.join(", ")))
                 .into());
         }
-        let bytes: Vec<&[u8]> = feeds.iter().map(|f| f.view().data).collect();
+        let bytes: Vec<&[u8]> = feeds.iter().map(|f| f.data).collect();
         Ok(self.queue().put(&bytes, options)?)
     }
 
@@ -194,7 +204,7 @@ impl Queue {
         for part in parts {
             let sizes = part.shape.iter().map(|d| usize::try_from(*d).unwrap_or(0));
             let shape: Vec<usize> = count.into_iter().chain(sizes).collect();
-            values.push(TensorBuf::zeros(part.dtype, &shape)?);
+            values.push(Value::zeros(part.dtype, &shape)?);
         }
         let places: Vec<(*mut u8, usize)> =
             values.iter_mut().map(|v| (v.bytes_mut().as_mut_ptr(), v.bytes().len())).collect();
@@ -204,9 +214,10 @@ impl Queue {
             Err(e) if e.is_end_of_input() => return Ok(None),
             Err(e) => return Err(e.into()),
         }
-        let names = (0..parts.len()).map(|i| i.to_string()).collect();
-        let outputs = Outputs { entry: self.name().to_string(), names, values };
-        R::from_outputs(&outputs).map(Some)
+        values.iter_mut().for_each(|v| tidy(v.dtype(), v.bytes_mut()));
+        let results = (0..parts.len()).map(|i| i.to_string()).collect();
+        let names = Arc::new(Names { entry: self.name().to_string(), results });
+        R::from_outputs(Outputs { names, values }).map(Some)
     }
 }
 

@@ -22,14 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (_, report) = tfc_passes::egraph::optimize(&alone, &options);
         let modelled = report.after.cost / 1e3;
         alone.init = graph.init.clone();
-        let program = tfc::driver::compile(
-            &alone,
-            &Default::default(),
-            &Options::default(),
-            &mut Default::default(),
-        )?
-        .program;
-        let module = Module::with_threads(&program, 1)?;
+        let module = Module::from_graph(&alone, &Options::new().threads(1))?;
         let measured = least(|| module.call(&func.name, ()).map(|_| ()))?;
         println!("| {} | {measured:.2} | {modelled:.2} | {:.2} |", func.name, modelled / measured);
     }

@@ -11,7 +11,8 @@
 //! - `after` edges start and end on effectful nodes of the same region.
 //! - Broadcasting is explicit: elementwise operands have equal shapes.
 
-use crate::{Attrs, Op, TensorType, diag::Span};
+use crate::diag::{SourceMap, Span};
+use crate::{Attrs, Op, TensorType};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use std::sync::Arc;
 use tfc_abi::plan::QueueInfo;
@@ -43,6 +44,8 @@ pub struct Graph {
     /// Assigns every variable its first value; runs once, has no parameters.
     pub init: Func,
     pub entries: Vec<Func>,
+    /// The texts that spans point into, for messages; empty if there are none.
+    pub sources: Arc<SourceMap>,
 }
 
 #[derive(Clone, Debug, PartialEq)]

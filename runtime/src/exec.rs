@@ -21,7 +21,7 @@ use crate::model::{EntryState, FixedFeed, Model};
 use crate::queue::{Place, Queue, Turn, Waiter, Want};
 use crate::stack::{self, Stack};
 use crate::state::Held;
-use crate::tensor::{FeedView, ResultView, TensorBuf, type_text};
+use crate::tensor::{FeedView, ResultView, type_text};
 use crate::{calls, checkpoint, conv, geometry, show};
 use std::sync::Arc;
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
@@ -182,14 +182,6 @@ impl Context {
     /// A port's shape under the bound dims.
     pub(crate) fn shape(&self, port: &Port) -> Vec<usize> {
         port.shape.iter().map(|e| usize::try_from(self.values[*e as usize]).unwrap_or(0)).collect()
-    }
-
-    /// Fresh tensors for the results.
-    pub(crate) fn result_types<'a>(
-        &'a self,
-        entry: &'a Entry,
-    ) -> impl Iterator<Item = Result<TensorBuf>> + 'a {
-        entry.results.iter().map(|p| TensorBuf::zeros(p.dtype, &self.shape(p)))
     }
 
     /// Points params and results at the caller's memory.

@@ -48,6 +48,6 @@ pub mod tensor;
 
 pub use call::{CallOptions, CancelToken};
 pub use error::{Error, ErrorCode, Kind, Result};
-pub use model::{Model, Options};
+pub use model::{Model, Options, Prepared, Print};
 pub use pool::Pool;
 pub use tensor::{FeedView, ResultView, TensorBuf};

@@ -2,7 +2,7 @@
 
 use crate::bind::{bare_dim, used_dims};
 use crate::call::{CallOptions, PLAIN};
-use crate::error::{Error, Result, closest, list};
+use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
 use crate::mem::Bytes;
 use crate::pool::Pool;
@@ -54,6 +54,50 @@ impl Consts {
     pub(crate) fn ptr(&self, offset: u64) -> *const u8 {
         debug_assert!(offset <= self.len as u64);
         self.ptr.wrapping_add(offset as usize)
+    }
+}
+
+/// A call whose feeds fit.
+pub struct Prepared<'a> {
+    model: &'a Model,
+    entry: &'a Entry,
+    state: &'a EntryState,
+    feeds: &'a [FeedView<'a>],
+    /// Given back when this is gone; always there until then.
+    ctx: Option<Box<Context>>,
+}
+
+impl Prepared<'_> {
+    /// The entry's results, by name and type.
+    pub fn results(&self) -> &[Port] {
+        &self.entry.results
+    }
+
+    /// The shape of a result (or a feed) of this call.
+    pub fn shape(&self, port: &Port) -> Vec<usize> {
+        self.ctx.as_ref().map_or_else(Vec::new, |ctx| ctx.shape(port))
+    }
+
+    /// One size of that shape.
+    pub fn size(&self, port: &Port, axis: usize) -> usize {
+        let value = |ctx: &Context| ctx.values.get(*port.shape.get(axis)? as usize).copied();
+        let size = self.ctx.as_ref().and_then(|ctx| value(ctx));
+        size.and_then(|s| usize::try_from(s).ok()).unwrap_or(0)
+    }
+
+    /// Runs it, writing results into the caller's memory.
+    pub fn run(mut self, results: &mut [ResultView<'_>], options: &CallOptions) -> Result<()> {
+        let Some(ctx) = &mut self.ctx else { return Err(Error::bug("a call without a context")) };
+        ctx.place(self.entry, self.state, self.feeds, results)?;
+        Run::new(self.model, self.entry, ctx, self.state, options)?.all()
+    }
+}
+
+impl Drop for Prepared<'_> {
+    fn drop(&mut self) {
+        if let Some(ctx) = self.ctx.take() {
+            self.state.give_back(ctx);
+        }
     }
 }
 
@@ -244,18 +288,15 @@ impl Model {
         feeds: &[FeedView<'_>],
         options: &CallOptions,
     ) -> Result<Vec<TensorBuf>> {
-        let (e, state) = self.entry_at(entry)?;
-        let mut ctx = state.take();
-        let out = (|| {
-            ctx.prepare(self, entry, e, state, feeds)?;
-            let mut results = ctx.result_types(e).collect::<Result<Vec<TensorBuf>>>()?;
-            let mut views: Vec<ResultView<'_>> =
-                results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
-            self.run_in(&mut ctx, e, state, feeds, &mut views, options)?;
-            Ok(results)
-        })();
-        state.give_back(ctx);
-        out
+        let prepared = self.prepare(entry, feeds)?;
+        let ports = prepared.entry.results.iter();
+        let mut results = ports
+            .map(|p| TensorBuf::zeros(p.dtype, &prepared.shape(p)))
+            .collect::<Result<Vec<TensorBuf>>>()?;
+        let mut views: Vec<ResultView<'_>> =
+            results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
+        prepared.run(&mut views, options)?;
+        Ok(results)
     }
 
     /// Calls an entry, writing results into the caller's memory. Allocates
@@ -279,37 +320,24 @@ impl Model {
         results: &mut [ResultView<'_>],
         options: &CallOptions,
     ) -> Result<()> {
-        let (e, state) = self.entry_at(entry)?;
-        let mut ctx = state.take();
-        let out = ctx
-            .prepare(self, entry, e, state, feeds)
-            .and_then(|()| self.run_in(&mut ctx, e, state, feeds, results, options));
-        state.give_back(ctx);
-        out
+        self.prepare(entry, feeds)?.run(results, options)
     }
 
     /// The shapes the results of a call with these feeds would have.
     pub fn result_shapes(&self, entry: usize, feeds: &[FeedView<'_>]) -> Result<Vec<Vec<usize>>> {
-        let (e, state) = self.entry_at(entry)?;
-        let mut ctx = state.take();
-        let out = ctx
-            .prepare(self, entry, e, state, feeds)
-            .map(|()| e.results.iter().map(|p| ctx.shape(p)).collect());
-        state.give_back(ctx);
-        out
+        let prepared = self.prepare(entry, feeds)?;
+        Ok(prepared.entry.results.iter().map(|p| prepared.shape(p)).collect())
     }
 
-    fn run_in(
-        &self,
-        ctx: &mut Context,
-        entry: &Entry,
-        state: &EntryState,
-        feeds: &[FeedView<'_>],
-        results: &mut [ResultView<'_>],
-        options: &CallOptions,
-    ) -> Result<()> {
-        ctx.place(entry, state, feeds, results)?;
-        Run::new(self, entry, ctx, state, options)?.all()
+    /// Looks at the feeds of a call: the sizes of its results are known then.
+    pub fn prepare<'a>(&'a self, entry: usize, feeds: &'a [FeedView<'a>]) -> Result<Prepared<'a>> {
+        let (e, state) = self.entry_at(entry)?;
+        let mut prepared =
+            Prepared { model: self, entry: e, state, feeds, ctx: Some(state.take()) };
+        if let Some(ctx) = &mut prepared.ctx {
+            ctx.prepare(self, entry, e, state, feeds)?;
+        }
+        Ok(prepared)
     }
 
     /// Frees memory that calls have left for later ones.
@@ -318,6 +346,11 @@ impl Model {
     /// freed by itself: after 32 calls in a row that needed less than a quarter.
     pub fn trim(&self) {
         self.entries.iter().for_each(|e| e.lock().clear());
+    }
+
+    /// Bytes that calls have left for later ones.
+    pub fn working_memory(&self) -> usize {
+        self.entries.iter().map(|e| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>()).sum()
     }
 
     /// Variables an entry reads and does not write.
@@ -499,11 +532,21 @@ fn choose_kernels(desc: &ProgramDesc) -> Result<*const KernelFn> {
     if !desc.baseline.is_null() && missing_features(desc.baseline_features).is_empty() {
         return Ok(desc.baseline);
     }
-    Err(Error::io(
-        "E0805",
+    Err(lacks(&missing))
+}
+
+/// Whether this CPU has these features.
+pub fn check_cpu(needed: u32) -> Result<()> {
+    let missing = missing_features(needed);
+    if missing.is_empty() { Ok(()) } else { Err(lacks(&missing)) }
+}
+
+fn lacks(missing: &str) -> Error {
+    Error::io(
+        ErrorCode::CPU_LACKS,
         format!("this program was compiled for a CPU with {missing}, which this one lacks"),
     )
-    .help("compile the graph on this machine, or for a plainer CPU"))
+    .help("compile the graph on this machine")
 }
 
 /// Names of the features in `needed` this CPU does not have.

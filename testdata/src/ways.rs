@@ -55,13 +55,13 @@ impl Subject {
     ) -> Result<Subject, String> {
         let options = tfc::Options::default();
         let mut timings = tfc::driver::Timings::default();
-        let program =
-            tfc::driver::lower(&graph, &options, &mut timings).map_err(|e| e.to_string())?;
-        let module = Module::from_program(&program).map_err(|e| e.to_string())?;
+        let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
+            .map_err(|e| e.to_string())?;
+        let module = Module::from_compiled(&compiled, &options).map_err(|e| e.to_string())?;
         module.model().set_directory(dir);
         let exe = dir.join(name);
         let emitter = Emitter {
-            program: &program,
+            program: compiled.program(),
             graph_text: "",
             link: LinkOptions { linker: None, symbols: true, exports: vec![] },
         };

@@ -48,9 +48,11 @@ impl Program {
         std::fs::write(dir.join("stopped.graph"), GRAPH).unwrap();
         let graph = tfc::load(dir.join("stopped.graph")).unwrap();
         let mut timings = tfc::driver::Timings::default();
-        let program = tfc::driver::lower(&graph, &tfc::Options::default(), &mut timings).unwrap();
+        let options = tfc::Options::default();
+        let compiled =
+            tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
         let link = LinkOptions { linker: None, symbols: false, exports: vec![] };
-        let emitter = Emitter { program: &program, graph_text: "", link };
+        let emitter = Emitter { program: compiled.program(), graph_text: "", link };
         emitter.write(Artifact::Executable, &dir.join("stopped"), &mut timings).unwrap();
         let wave = |n: usize| (0..n).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>();
         let x = TensorBuf::from_slice(&[50, 8], &wave(400)).unwrap();

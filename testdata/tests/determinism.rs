@@ -12,9 +12,9 @@ fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
     let mut timings = Timings::default();
     let options = tfc::Options::default();
     let compiled = compile(&loaded.graph, &loaded.sources, &options, &mut timings).unwrap();
-    let text = tfc_ir::text::print(&compiled.graph);
+    let text = tfc_ir::text::print(compiled.graph());
     let emitter = Emitter {
-        program: &compiled.program,
+        program: compiled.program(),
         graph_text: &text,
         link: LinkOptions { linker: None, symbols: false, exports: vec![] },
     };

@@ -11,9 +11,10 @@ use tfc_testdata::ways::scratch;
 
 fn executable(graph: &Graph, path: &Path) {
     let mut timings = tfc::driver::Timings::default();
-    let program = tfc::driver::lower(graph, &tfc::Options::default(), &mut timings).unwrap();
+    let options = tfc::Options::default();
+    let compiled = tfc::driver::compile(graph, &graph.sources, &options, &mut timings).unwrap();
     let link = LinkOptions { linker: None, symbols: true, exports: vec![] };
-    let emitter = Emitter { program: &program, graph_text: "", link };
+    let emitter = Emitter { program: compiled.program(), graph_text: "", link };
     emitter.write(Artifact::Executable, path, &mut timings).unwrap();
 }
 

@@ -2,7 +2,7 @@
 //! and reported as by a program's own `bench`.
 
 use super::{Done, args};
-use crate::driver::{self, Timings};
+use crate::driver::{self, Options, Timings};
 use crate::error::Result;
 use crate::module::Module;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
     let names: Vec<String> = args.entry.iter().cloned().collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;
-    let options = super::options(&args.codegen);
-    let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let threads = match args.threads {
         None => tfc_runtime::cli::args::threads_from_outside()?,
         given => given,
     };
-    let module = timings.measure("codegen", || Module::with_pool(&compiled.program, threads))?;
+    let options = Options { threads, ..super::options(&args.codegen) };
+    let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    let module = timings.measure("codegen", || Module::from_compiled(&compiled, &options))?;
     // A wait that nobody could end is an error, as in a program.
     module.model().queues().use_alone();
     let plan = module.model().plan();

@@ -202,7 +202,7 @@ pub(crate) fn options(args: &args::Codegen) -> Options {
         (_, true) => Math::Fast,
         _ => Math::Default,
     };
-    Options { math, no_opt: args.no_opt, loop_memory: args.loop_memory }
+    Options { math, no_opt: args.no_opt, loop_memory: args.loop_memory, ..Options::default() }
 }
 
 #[cfg(test)]

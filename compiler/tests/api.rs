@@ -1,0 +1,315 @@
+//! The library as a Rust program that embeds it sees it.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use tfc::ndarray::{Array0, Array1, Array2, ArrayD, array, s};
+use tfc::{DType, ErrorCode, Feed, Module, Options};
+
+/// Counts what this thread allocates.
+struct Counting;
+
+thread_local! {
+    static COUNT: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+// SAFETY: as the system's allocator, which does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.set((COUNT.get().0 + 1, COUNT.get().1 + layout.size()));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        COUNT.set((COUNT.get().0 + 1, COUNT.get().1 + layout.size()));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations and bytes of `work`.
+fn allocated<R>(work: impl FnOnce() -> R) -> (usize, usize) {
+    let before = COUNT.get();
+    drop(work());
+    (COUNT.get().0 - before.0, COUNT.get().1 - before.1)
+}
+
+const GRAPH: &str = "graph api
+dim B: 1..4096
+dim N
+var count: i64[] = 0
+var w: f32[4] = [1.0, 2.0, 3.0, 4.0]
+
+/// Fixed sizes.
+entry fixed(x: f32[4], k: f32[]) -> (y: f32[4], sum: f32[]) { return x * k, sum(x) }
+
+/// Reads a variable.
+entry weighted(x: f32[4]) -> (y: f32[4]) { return x * w }
+
+entry rows(x: f32[B, 2], flags: bool[B]) -> (y: f32[B], same: bool[B]) {
+  count += 1
+  return sum(x, axis: 1), flags
+}
+
+entry big(x: f32[N, N]) -> (y: f32[N, N]) { return x + 1.0 }
+
+entry checked(x: f32[4]) {
+  assert(x > 0.0, message: \"positive\")
+}
+";
+
+fn module() -> Module {
+    tfc::compile(&tfc::parse(GRAPH).unwrap()).unwrap()
+}
+
+#[test]
+fn results_go_where_the_caller_wants_them() {
+    let module = module();
+    let x = [1.0f32, 2.0, 3.0, 4.0];
+    let (mut y, mut sum) = (vec![0.0f32; 4], 0.0f32);
+    module.call_into("fixed", (&x, 2.0f32), (&mut y, &mut sum)).unwrap();
+    assert_eq!((y, sum), (vec![2.0, 4.0, 6.0, 8.0], 10.0));
+
+    let mut y = Array1::<f32>::zeros(3);
+    let mut same = [false; 3];
+    let rows = array![[1.0f32, 2.0], [3.0, 4.0], [5.0, 6.0]];
+    let flags = [true, false, true];
+    module.call_into("rows", (&rows, &flags), (&mut y, &mut same)).unwrap();
+    assert_eq!((y, same), (array![3.0, 7.0, 11.0], flags));
+
+    // What does not fit is said.
+    let entry = module.entry::<()>("rows").unwrap();
+    let mut wrong = Array1::<f32>::zeros(2);
+    let e = entry.call_into((&rows, &flags), (&mut wrong, &mut same)).unwrap_err();
+    assert_eq!(e.code(), ErrorCode::WRONG_RESULT_MEMORY);
+    assert!(e.to_string().contains("[3] here, but the array for it [2]"), "{e}");
+    let mut wrong = vec![0.0f64; 3];
+    let e = entry.call_into((&rows, &flags), (&mut wrong, &mut same)).unwrap_err();
+    assert!(e.to_string().contains("result `y` is f32, not f64"), "{e}");
+    let mut matrix = Array2::<f32>::zeros((3, 2));
+    let mut column = matrix.slice_mut(s![.., 0]);
+    let e = entry.call_into((&rows, &flags), (&mut column, &mut same)).unwrap_err();
+    assert!(e.to_string().contains("not dense"), "{e}");
+    let mut short = vec![0.0f32; 2];
+    let e = entry.call_into((&rows, &flags), (&mut short, &mut same)).unwrap_err();
+    assert_eq!(e.code(), ErrorCode::WRONG_RESULT_MEMORY);
+}
+
+#[test]
+fn calls_into_own_memory_allocate_nothing() {
+    let module = module();
+    let (fixed, weighted) =
+        (module.entry::<()>("fixed").unwrap(), module.entry::<()>("weighted").unwrap());
+    let rows = module.entry::<()>("rows").unwrap();
+    let x = [1.0f32, 2.0, 3.0, 4.0];
+    let (mut y, mut sum) = ([0.0f32; 4], 0.0f32);
+    let (r, flags) = (Array2::<f32>::ones((3, 2)), [true; 3]);
+    let (mut s, mut f) = ([0.0f32; 3], [false; 3]);
+    let mut all = || {
+        fixed.call_into((&x, 2.0f32), (&mut y, &mut sum)).unwrap();
+        weighted.call_into((&x,), (&mut y,)).unwrap();
+        rows.call_into((&r, &flags), (&mut s, &mut f)).unwrap();
+    };
+    all();
+    assert_eq!(allocated(all), (0, 0));
+}
+
+// embedding 14: results and feeds in another layout were copied twice.
+#[test]
+fn large_arrays_are_copied_no_more_than_needed() {
+    const N: usize = 512;
+    const BYTES: usize = N * N * 4;
+    let module = module();
+    let big = module.entry::<Array2<f32>>("big").unwrap();
+    let x = Array2::<f32>::ones((N, N));
+    drop(big.call((&x,)).unwrap());
+    // The result, and some names and lists.
+    let (_, bytes) = allocated(|| big.call((&x,)).unwrap());
+    assert!((BYTES..BYTES + 4096).contains(&bytes), "{bytes} for a result of {BYTES}");
+    // The result, and one copy of the feed.
+    let (_, bytes) = allocated(|| big.call((&x.t(),)).unwrap());
+    assert!((2 * BYTES..2 * BYTES + 4096).contains(&bytes), "{bytes} for {BYTES} twice");
+    // The copy is right.
+    let x = Array2::from_shape_fn((3, 3), |(i, j)| (3 * i + j) as f32);
+    assert_eq!(big.call((&x.t(),)).unwrap(), x.t().mapv(|v| v + 1.0));
+}
+
+#[test]
+fn results_have_the_types_that_are_asked_for() {
+    let module = module();
+    let x = array![1.0f32, 2.0, 3.0, 4.0];
+    let call = || module.call("fixed", (&x, 2.0f32)).unwrap();
+    let (y, sum): (Array1<f32>, f32) = call().into_arrays().unwrap();
+    assert_eq!((y, sum), (array![2.0, 4.0, 6.0, 8.0], 10.0));
+    let (y, sum): (Vec<f32>, Array0<f32>) = call().into_arrays().unwrap();
+    assert_eq!((y.len(), sum.into_scalar()), (4, 10.0));
+    assert_eq!(call().view::<f32>("y").unwrap()[[3]], 8.0);
+    let e = call().into_arrays::<(Array2<f32>, f32)>().unwrap_err();
+    assert!(e.to_string().contains("`y` has 1 axes, not 2"), "{e}");
+    let e = call().into_arrays::<(ArrayD<f64>, f32)>().unwrap_err();
+    assert_eq!(e.code(), ErrorCode::WRONG_DTYPE);
+    let e = call().into_arrays::<Vec<f32>>().unwrap_err();
+    assert_eq!(e.code(), ErrorCode::UNKNOWN_RESULT);
+    // Entries are checked when they are looked up.
+    assert!(module.entry::<(Array1<f32>, f32)>("fixed").is_ok());
+    for wrong in [
+        module.entry::<(Array2<f32>, f32)>("fixed").map(drop).unwrap_err(),
+        module.entry::<(Array1<i32>, f32)>("fixed").map(drop).unwrap_err(),
+        module.entry::<Array1<f32>>("fixed").map(drop).unwrap_err(),
+    ] {
+        assert_eq!(wrong.code(), ErrorCode::WRONG_DTYPE, "{wrong}");
+    }
+}
+
+#[test]
+fn any_number_of_feeds_goes_by_position() {
+    let names: Vec<String> = (0..20).map(|i| format!("x{i}")).collect();
+    let params: Vec<String> = names.iter().map(|n| format!("{n}: i64[]")).collect();
+    let text = format!(
+        "graph many\nentry f({}) -> (s: i64[]) {{ return {} }}",
+        params.join(", "),
+        names.join(" + ")
+    );
+    let module = tfc::compile(&tfc::parse(&text).unwrap()).unwrap();
+    let feeds: Vec<Feed<'_>> = (0..20i64).map(Feed::from).collect();
+    assert_eq!(module.call("f", feeds).unwrap().scalar::<i64>("s").unwrap(), 190);
+}
+
+// embedding 15: feeds given twice and unknown feeds were not named.
+#[test]
+fn wrong_feeds_are_named() {
+    let module = module();
+    let x = [1.0f32; 4];
+    let call = |feeds: Vec<(&str, Feed<'_>)>| module.call("fixed", feeds).unwrap_err();
+    let e = call(vec![("x", Feed::from(&x)), ("x", Feed::from(&x)), ("k", 1.0f32.into())]);
+    assert_eq!(e.code(), ErrorCode::REPEATED_FEED);
+    assert!(e.to_string().contains("`x` is fed twice in a call of `fixed`"), "{e}");
+    let e = call(vec![("xs", Feed::from(&x)), ("k", 1.0f32.into())]);
+    assert_eq!(e.code(), ErrorCode::UNKNOWN_FEED);
+    assert!(e.to_string().contains("no parameter `xs`"), "{e}");
+    assert!(e.to_string().contains("did you mean `x`?"), "{e}");
+    let e = call(vec![("x", Feed::from(&x))]);
+    assert_eq!(e.code(), ErrorCode::MISSING_FEED);
+    // In words of Rust, not of Python.
+    let e = module.call("fixed", (&[1.0f64; 4], 1.0f32)).unwrap_err();
+    assert_eq!(e.code(), ErrorCode::WRONG_DTYPE);
+    assert!(!e.to_string().contains("astype"), "{e}");
+    assert!(e.to_string().contains("mapv"), "{e}");
+}
+
+// embedding 12: places were lost.
+#[test]
+fn failures_at_run_time_name_their_line() {
+    let e = module().call("checked", (&[1.0f32, 2.0, -1.0, 4.0],)).unwrap_err();
+    assert_eq!(e.code(), ErrorCode::ASSERTION);
+    assert!(e.to_string().contains("<string>:21:3"), "{e}");
+    // And what only the passes find.
+    let text = "graph g\nentry f(x: i32[2]) -> (y: i32[2]) {\n  return grad(sum(x), wrt: x)\n}";
+    let e = tfc::parse(text).and_then(|g| tfc::compile(&g)).unwrap_err();
+    assert!(e.to_string().contains("<string>:3:"), "{e}");
+}
+
+#[test]
+fn a_signature_says_it_all() {
+    let signature = module().signature();
+    assert_eq!(signature.name, "api");
+    let names: Vec<&str> = signature.entries.iter().map(|e| e.name.as_str()).collect();
+    assert_eq!(names, ["fixed", "weighted", "rows", "big", "checked"]);
+    let rows = signature.entry("rows").unwrap();
+    let ports: Vec<String> =
+        rows.params.iter().chain(&rows.results).map(|p| p.to_string()).collect();
+    assert_eq!(ports, ["x: f32[B, 2]", "flags: bool[B]", "y: f32[B]", "same: bool[B]"]);
+    assert_eq!(rows.writes, ["count"]);
+    assert_eq!(signature.entry("weighted").unwrap().reads, ["w"]);
+    assert_eq!(signature.entry("fixed").unwrap().doc, "Fixed sizes.");
+    let b = signature.dims.iter().find(|d| d.name == "B").unwrap();
+    assert_eq!((b.min, b.max), (1, Some(4096)));
+    let w = signature.vars.iter().find(|v| v.name == "w").unwrap();
+    assert_eq!((w.dtype, &w.shape[..], w.declared), (DType::F32, &[4][..], true));
+}
+
+#[test]
+fn a_saved_module_is_the_same_module() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("api.tfcm");
+    let module = module();
+    module.save(&path).unwrap();
+    // SAFETY: written by `save` just now.
+    let again = unsafe { Module::load(&path) }.unwrap();
+    assert_eq!(again.signature(), module.signature());
+    let x = [1.0f32, 2.0, 3.0, 4.0];
+    for entry in ["fixed", "weighted"] {
+        let call = |m: &Module| -> Vec<tfc::Value> {
+            let feeds = vec![Feed::from(&x), Feed::from(3.0f32)];
+            let count = m.signature().entry(entry).unwrap().params.len();
+            m.call(entry, feeds[..count].to_vec()).unwrap().into_values()
+        };
+        assert_eq!(call(&again), call(&module));
+    }
+    // And can be saved again, byte for byte.
+    let copy = dir.path().join("copy.tfcm");
+    again.save(&copy).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(std::fs::read(&copy).unwrap(), bytes);
+
+    // Whatever is changed or missing, it is noticed.
+    let bad = dir.path().join("bad.tfcm");
+    let load = |bytes: &[u8]| {
+        std::fs::write(&bad, bytes).unwrap();
+        // SAFETY: no code of it is run unless it is as `save` wrote it.
+        unsafe { Module::load(&bad) }.map(drop).unwrap_err().code()
+    };
+    for at in (0..bytes.len()).step_by(bytes.len() / 97 + 1) {
+        let mut changed = bytes.clone();
+        changed[at] ^= 0x40;
+        assert_eq!(load(&changed), ErrorCode::DAMAGED_MODULE, "byte {at}");
+        assert_eq!(load(&bytes[..at]), ErrorCode::DAMAGED_MODULE, "cut at {at}");
+    }
+    assert_eq!(load(&[&bytes[..], b"more"].concat()), ErrorCode::DAMAGED_MODULE);
+    // SAFETY: there is no such file.
+    let missing = unsafe { Module::load(dir.path().join("none")) }.unwrap_err();
+    assert_eq!(missing.code(), "E0804");
+}
+
+#[test]
+fn options_say_how_many_threads_and_where_to_print() {
+    let text = "graph g\nentry f(x: f32[2]) {\n  print(x, label: \"x\")\n}";
+    let lines = std::sync::Arc::new(std::sync::Mutex::new(vec![]));
+    let sink = lines.clone();
+    let options = Options::new().threads(1).print(move |line| {
+        sink.lock().unwrap().push(line.to_string());
+    });
+    let module = tfc::compile_with(&tfc::parse(text).unwrap(), &options).unwrap();
+    module.call("f", (&[1.0f32, 2.0],)).unwrap();
+    assert_eq!(*lines.lock().unwrap(), ["x: f32[2] [1.0, 2.0]"]);
+}
+
+// embedding 15: working memory never shrank.
+#[test]
+fn working_memory_shrinks_after_a_large_call() {
+    let text = "graph g\ndim N\nentry f(x: f32[N, 8], w: f32[8, 8]) -> (y: f32[]) {\n  \
+                return sum(matmul(matmul(x, w), w))\n}";
+    let module = tfc::compile(&tfc::parse(text).unwrap()).unwrap();
+    let w = Array2::<f32>::ones((8, 8));
+    let call = |n: usize| {
+        let x = Array2::<f32>::ones((n, 8));
+        module.call("f", (&x, &w)).unwrap().scalar::<f32>("y").unwrap()
+    };
+    assert_eq!(call(100_000), 8.0 * 8.0 * 8.0 * 100_000.0);
+    let large = module.working_memory();
+    assert!(large >= 100_000 * 8 * 4, "{large}");
+    (0..40).for_each(|_| assert_eq!(call(2), 1024.0));
+    assert!(module.working_memory() < large / 100, "{}", module.working_memory());
+    call(100_000);
+    module.trim();
+    assert_eq!(module.working_memory(), 0);
+    assert_eq!(call(2), 1024.0);
+}
