@@ -61,8 +61,8 @@ pub use builder::{
 pub use driver::{Compiled, Math, Options};
 pub use error::{Error, Exit, Result};
 pub use load::{load, load_with, parse};
-pub(crate) use names::names;
 pub use module::{Entry, Module, Restored, compile, compile_with};
+pub(crate) use names::names;
 pub use ndarray;
 pub use queue::{Queue, Runners};
 pub use signature::Signature;

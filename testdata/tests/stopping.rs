@@ -19,9 +19,11 @@ fn graph(text: &str) -> Graph {
 
 fn executable(text: &str, path: &Path) {
     let mut timings = tfc::driver::Timings::default();
-    let program = tfc::driver::lower(&graph(text), &tfc::Options::default(), &mut timings).unwrap();
+    let (graph, options) = (graph(text), tfc::Options::default());
+    let compiled =
+        tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
     let link = LinkOptions { linker: None, symbols: true, exports: vec![] };
-    let emitter = Emitter { program: &program, graph_text: "", link };
+    let emitter = Emitter { program: compiled.program(), graph_text: "", link };
     emitter.write(Artifact::Executable, path, &mut timings).unwrap();
 }
 
