@@ -20,8 +20,7 @@ fn graph(text: &str) -> Graph {
 fn executable(text: &str, path: &Path) {
     let mut timings = tfc::driver::Timings::default();
     let (graph, options) = (graph(text), tfc::Options::default());
-    let compiled =
-        tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
+    let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
     let link = LinkOptions { linker: None, symbols: true, exports: vec![] };
     let emitter = Emitter { program: compiled.program(), graph_text: "", link };
     emitter.write(Artifact::Executable, path, &mut timings).unwrap();
