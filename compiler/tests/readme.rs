@@ -1,17 +1,20 @@
-//! The commands of the README, run.
+//! The commands of the README and of the tutorial, run.
 //!
-//! Blocks marked `console` are run in order, in one directory that starts as a
-//! copy of `examples/`, with `tfc` on the path. Output lines are compared with
-//! what the README shows; `[..]` stands for anything within a line, a line `...`
-//! for any lines.
+//! Blocks marked `console` are run in order, in one directory, with `tfc` on the
+//! path; that of the README starts as a copy of `examples/`. Output lines are
+//! compared with what the page shows; `[..]` stands for anything within a line, a
+//! line `...` for any lines. A block marked `graph NAME` is saved under that name.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 struct Step {
     line: usize,
+    /// To run; nothing for a file to save.
     command: String,
     expected: Vec<String>,
+    /// Name and text.
+    file: Option<(String, String)>,
 }
 
 fn root() -> PathBuf {
@@ -20,12 +23,22 @@ fn root() -> PathBuf {
 
 fn steps(readme: &str) -> Vec<Step> {
     let mut out: Vec<Step> = vec![];
-    let mut inside = false;
+    let (mut inside, mut saving) = (false, false);
     for (i, line) in readme.lines().enumerate() {
         if line.starts_with("```") {
+            let name = line.strip_prefix("```graph ").filter(|_| !saving);
+            saving = name.is_some();
+            if let Some(name) = name {
+                let file = Some((name.trim().to_string(), String::new()));
+                out.push(Step { line: i + 1, command: String::new(), expected: vec![], file });
+            }
             inside = !inside && line.trim_end() == "```console";
+        } else if saving && let Some(Step { file: Some((_, text)), .. }) = out.last_mut() {
+            text.push_str(line);
+            text.push('\n');
         } else if inside && let Some(command) = line.strip_prefix("$ ") {
-            out.push(Step { line: i + 1, command: command.to_string(), expected: vec![] });
+            let command = command.to_string();
+            out.push(Step { line: i + 1, command, expected: vec![], file: None });
         } else if inside && let Some(step) = out.last_mut() {
             step.expected.push(line.trim_end().to_string());
         }
@@ -63,21 +76,36 @@ fn line_matches(expected: &str, got: &str) -> bool {
 
 #[test]
 fn commands_of_the_readme_do_what_it_says() {
-    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
-    assert!(steps(&readme).len() >= 5, "the README shows the tool at work");
     let dir = tempfile::tempdir().unwrap();
     for entry in std::fs::read_dir(root().join("examples")).unwrap().flatten() {
         if entry.path().is_file() {
             std::fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
         }
     }
+    run_page("README.md", dir.path());
+}
+
+#[test]
+fn commands_of_the_tutorial_do_what_it_says() {
+    let dir = tempfile::tempdir().unwrap();
+    run_page("docs/tutorial.md", dir.path());
+}
+
+/// Does what a page says, in a directory.
+fn run_page(page: &str, dir: &Path) {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    assert!(steps(&text).len() >= 5, "{page} shows the tool at work");
     let tfc = Path::new(env!("CARGO_BIN_EXE_tfc")).parent().unwrap();
     let path = std::env::join_paths(
         std::iter::once(tfc.to_path_buf())
             .chain(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default())),
     )
     .unwrap();
-    for step in steps(&readme) {
+    for step in steps(&text) {
+        if let Some((name, text)) = &step.file {
+            std::fs::write(dir.join(name), text).unwrap();
+            continue;
+        }
         // Building and testing are what brought us here.
         if step.command.starts_with("cargo ")
             || step.command.starts_with("./test")
@@ -88,7 +116,7 @@ fn commands_of_the_readme_do_what_it_says() {
         let output = Command::new("bash")
             .args(["-c", &format!("{} 2>&1", step.command)])
             .env("PATH", &path)
-            .current_dir(dir.path())
+            .current_dir(dir)
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -99,7 +127,7 @@ fn commands_of_the_readme_do_what_it_says() {
         }
         assert!(
             matches(&expected, &got),
-            "README.md:{}: `{}` gives\n{text}instead of\n{}",
+            "{page}:{}: `{}` gives\n{text}instead of\n{}",
             step.line,
             step.command,
             expected.join("\n")
@@ -141,4 +169,32 @@ fn patterns_match_what_they_should() {
     assert!(!matches(&lines("a"), &["b"]));
     assert!(!matches(&lines("a [..] c"), &["a b d"]));
     assert!(!matches(&lines("a"), &["a", "b"]));
+}
+
+// user 12: text ran over two boxes of the picture.
+#[test]
+fn text_fits_into_the_boxes_of_the_picture() {
+    let svg = std::fs::read_to_string(root().join("docs/pipeline.svg")).unwrap();
+    let number = |tag: &str, name: &str| -> Option<f64> {
+        let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+        rest.split_once('"')?.0.parse().ok()
+    };
+    let boxes: Vec<[f64; 4]> = svg
+        .split("<rect")
+        .skip(2)
+        .map(|r| ["x", "y", "width", "height"].map(|n| number(r, n).expect("a size")))
+        .collect();
+    let mut checked = 0;
+    for tag in svg.split("<text").skip(1) {
+        let (x, y) = (number(tag, "x").unwrap(), number(tag, "y").unwrap());
+        let text = tag.split_once('>').unwrap().1.split_once('<').unwrap().0;
+        let inside = |b: &&[f64; 4]| x > b[0] && x < b[0] + b[2] && y > b[1] && y < b[1] + b[3];
+        let Some(around) = boxes.iter().find(inside) else { continue };
+        // Letters of Helvetica are half as wide as high, bold ones a little more.
+        let letter = if tag.contains("bold") { 14.0 * 0.56 } else { 12.0 * 0.53 };
+        let width = text.chars().count() as f64 * letter;
+        assert!(width + 8.0 <= around[2], "`{text}` is {width} wide in a box of {}", around[2]);
+        checked += 1;
+    }
+    assert!(checked >= 12, "{checked}");
 }

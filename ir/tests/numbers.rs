@@ -152,3 +152,23 @@ fn division_of_numbers_by_zero_is_an_error() {
         assert_eq!(code, "E0150", "{expr}");
     }
 }
+
+#[test]
+fn a_division_that_is_a_comment_is_told_and_changes_nothing() {
+    let text = |comment: &str| {
+        format!(
+            "let N = 9\nentry f(x: f32[N]) -> f32[N] {{\n  k = N {comment}\n  return x * k\n}}\n"
+        )
+    };
+    let (graph, diags, _) = load_str("test.graph", &text("// 2"));
+    assert!(graph.is_some());
+    assert_eq!(diags.iter().map(|d| d.code).collect::<Vec<_>>(), ["E0154"]);
+    for comment in ["// 2 of them", "// half", "", "//"] {
+        let (graph, diags, _) = load_str("test.graph", &text(comment));
+        assert!(graph.is_some() && diags.is_empty(), "{comment}: {diags:?}");
+    }
+    // A warning hides no error.
+    let (graph, diags, _) = load_str("test.graph", &text("// 2").replace("return x", "return z"));
+    assert!(graph.is_none());
+    assert_eq!(diags.iter().map(|d| d.code).collect::<Vec<_>>(), ["E0154", "E0123"]);
+}

@@ -271,7 +271,8 @@ fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
         )
         .note(format!("the elements are {}, not {}", feed.dtype, port.dtype))
         .help(format!(
-            "convert it first, in Python: `{}.astype(\"{}\")`",
+            "give {} data; in NumPy, `{}.astype(\"{}\")` converts",
+            port.dtype,
             port.name,
             numpy_name(port.dtype)
         )));

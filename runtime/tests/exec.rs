@@ -93,7 +93,7 @@ fn wrong_feeds_are_explained() {
         failure(&m, "predict", &[&doubles]),
         "error[E0503]: feed `x` must be f32[B, 4], but was given f64[2, 4]\n  \
          = note: the elements are f64, not f32\n  \
-         = help: convert it first, in Python: `x.astype(\"float32\")`"
+         = help: give f32 data; in NumPy, `x.astype(\"float32\")` converts"
     );
     assert_eq!(
         failure(&m, "predict", &[&floats(&[4], &[0.0; 4])]),

@@ -376,4 +376,12 @@ pub const CODES: &[Code] = &[
         "tfc run m.graph f --out y=y.npy && tfc check y.npy",
         "tfc run m.graph f --out y=y.npy && tfc check m.graph",
     ),
+    graph(
+        "E0154",
+        "a comment that looks like a division",
+        "A warning. `//` starts a comment, also where Python would divide: `n // 2` is `n`. A division \
+         that rounds down is `floor(n / 2)`.",
+        "let N = 9\nlet HALF = N // 2\nentry f(x: f32[HALF]) -> f32[HALF] {\n  return x\n}\n",
+        "let N = 9\nlet HALF = floor(N / 2)\nentry f(x: f32[HALF]) -> f32[HALF] {\n  return x\n}\n",
+    ),
 ];

@@ -7,7 +7,7 @@
 
 use super::lexer::{Lexed, Tok, Token, lex};
 use super::parse;
-use crate::diag::{Diag, SourceMap};
+use crate::diag::{Diag, Severity, SourceMap};
 
 /// The file in its one layout, or why it does not parse.
 pub fn fmt(sources: &SourceMap, file: u32) -> Result<String, Vec<Diag>> {
@@ -19,6 +19,7 @@ pub fn fmt(sources: &SourceMap, file: u32) -> Result<String, Vec<Diag>> {
     }
     let lexed = lex(&source.text, file, &mut diags);
     parse::parse(&source.text, file, &lexed, &mut diags);
+    diags.retain(|d| d.severity == Severity::Error);
     if !diags.is_empty() {
         return Err(diags);
     }

@@ -195,7 +195,25 @@ impl Lexer<'_> {
         let text = &self.text[lo..self.at];
         let hi = lo + text.trim_end().len();
         let span = Span::new(self.file, lo, hi);
+        self.looks_like_division(span);
         self.comments.push(Comment { span, before: self.tokens.len() });
+    }
+
+    /// `n // 2` divides in Python; here it is `n` and a comment.
+    fn looks_like_division(&mut self, comment: Span) {
+        let text = &self.text[comment.lo as usize..comment.hi as usize];
+        let number = text.strip_prefix("//").unwrap_or("").trim();
+        let after_value = !self.newline
+            && self.tokens.last().is_some_and(|t| {
+                matches!(t.tok, Tok::Ident | Tok::Int | Tok::Float | Tok::RParen | Tok::RBracket)
+            });
+        if after_value && number.parse::<f64>().is_ok_and(f64::is_finite) {
+            self.diags.push(
+                Diag::warning("E0154", format!("`// {number}` is a comment, not a division"))
+                    .at(comment, "this is passed over")
+                    .help(format!("a division that rounds down is `floor(a / {number})`")),
+            );
+        }
     }
 
     fn string(&mut self) {

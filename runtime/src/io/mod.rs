@@ -157,6 +157,14 @@ pub fn feed(name: &str, dtype: DType, text: &str) -> Result<TensorBuf> {
         return literal::parse(name, dtype, text);
     }
     let (path, member) = split_member(text);
+    // A word is more likely a slip in a number than a file without an ending.
+    if member.is_none() && !text.contains(['.', '/', '\\']) && !path.exists() {
+        return Err(Error::io(
+            "E0804",
+            format!("`{text}` is no value for feed `{name}`, and there is no file of that name"),
+        )
+        .help("a number is written `0.1`, a list `[1, 2, 3]`, a file with its ending: `x.npy`"));
+    }
     tensor_file(&path, member, name, Some(dtype))
 }
 

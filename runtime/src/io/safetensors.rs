@@ -51,6 +51,13 @@ impl<F: Read + Seek> Archive<F> {
         file.seek(SeekFrom::Start(0))?;
         let mut b = [0; 8];
         file.read_exact(&mut b)?;
+        if b.starts_with(b"PK\x03\x04") || (b[0] == 0x80 && b[1] <= 5) {
+            return malformed(
+                "it is a zip archive or a pickle, as `torch.save` writes; in Python, \
+                 `safetensors.torch.save_file(model.state_dict(), \"w.safetensors\")` writes weights \
+                 that can be read",
+            );
+        }
         let header = u64::from_le_bytes(b);
         if header > MAX_HEADER || header > len - 8 {
             return malformed("its header is longer than the file");

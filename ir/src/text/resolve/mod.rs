@@ -37,7 +37,7 @@ mod writes;
 use super::Loader;
 use super::ast;
 use super::names::nearest;
-use crate::diag::{Diag, SourceMap, Span};
+use crate::diag::{Diag, Severity, SourceMap, Span};
 use crate::graph::DimDecl;
 use crate::{Dim, Graph, Op, VarId};
 use scope::{Build, Frame, Val};
@@ -326,6 +326,7 @@ impl Resolver<'_> {
         let file = self.sources.add(name, text);
         let mut diags = vec![];
         let tree = super::tree(self.sources, file, &mut diags);
+        diags.retain(|d| d.severity == Severity::Error);
         let id = self.modules.len();
         self.modules.push(Module::default());
         self.libraries.insert(key.clone(), id);
