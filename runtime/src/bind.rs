@@ -257,10 +257,14 @@ fn mismatch(entry: &Entry, feeds: &[FeedView<'_>], feed: usize) -> Error {
     )
 }
 
+fn axes_differ(port: &Port, feed: &FeedView<'_>) -> String {
+    format!("the number of axes is {} instead of {}", feed.shape.len(), port.shape.len())
+}
+
 /// Element type, number of axes, number of bytes.
 fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
     if feed.dtype != port.dtype {
-        return Err(Error::data(
+        let mut e = Error::data(
             "E0503",
             format!(
                 "feed `{}` must be {}, but was given {}",
@@ -269,8 +273,12 @@ fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
                 feed.type_text()
             ),
         )
-        .note(format!("the elements are {}, not {}", feed.dtype, port.dtype))
-        .help(format!(
+        .note(format!("the elements are {}, not {}", feed.dtype, port.dtype));
+        // All that is wrong with it at once.
+        if feed.shape.len() != port.shape.len() {
+            e = e.note(axes_differ(port, feed));
+        }
+        return Err(e.help(format!(
             "give {} data; in NumPy, `{}.astype(\"{}\")` converts",
             port.dtype,
             port.name,
@@ -287,11 +295,7 @@ fn check_type(port: &Port, feed: &FeedView<'_>) -> Result<()> {
                 feed.type_text()
             ),
         )
-        .note(format!(
-            "the number of axes is {} instead of {}",
-            feed.shape.len(),
-            port.shape.len()
-        ));
+        .note(axes_differ(port, feed));
         let one_short = feed.shape.len() + 1 == port.shape.len();
         return Err(if one_short {
             e.help("a single example still needs its batch axis: add one of size 1")

@@ -375,13 +375,7 @@ impl View<'_> {
                 }
                 return;
             }
-            let constant = |v: &ValueId| match func.values[*v].def {
-                Def::Node(id, _) => {
-                    func.nodes[id].operands.is_empty() && func.nodes[id].var.is_none()
-                }
-                _ => false,
-            };
-            let data = node.operands.iter().any(|v| !made_of.contains_key(v) && !constant(v));
+            let data = node.operands.iter().any(|v| !made_of.contains_key(v));
             let params: BTreeSet<VarId> = node
                 .operands
                 .iter()
@@ -395,7 +389,8 @@ impl View<'_> {
                 .flat_map(|(_, vars)| vars.iter().copied())
                 .collect();
             if !data {
-                if let ([result], false) = (node.results.as_slice(), params.is_empty()) {
+                // Constants are made of no parameters.
+                if let ([result], None) = (node.results.as_slice(), node.var) {
                     made_of.insert(*result, params);
                 }
                 return;
