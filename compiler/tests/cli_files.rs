@@ -222,7 +222,7 @@ fn what_is_given_to_a_program_is_named() {
         "E0804",
         "`abc` is no value for feed `x`",
     );
-    assert!(feed.contains("`x.npy`"), "{feed}");
+    assert!(feed.contains("help:") && feed.contains(".npy"), "{feed}");
     let option =
         fails(&tfc(dir.path(), &["run", "m.graph", "f", "--seed", "1"]), "E0912", "--seed");
     assert!(!option.contains("--feed`?"), "{option}");

@@ -420,7 +420,10 @@ impl Parser<'_> {
         let start = self.bump().span;
         let named = self.tok() == Tok::LParen
             && (self.peek(1).tok == Tok::RParen
-                || matches!(self.peek(2).tok, Tok::Assign | Tok::Colon | Tok::Comma | Tok::RParen));
+                || matches!(
+                    self.peek(2).tok,
+                    Tok::Assign | Tok::Colon | Tok::Comma | Tok::Dot | Tok::RParen
+                ));
         if !named {
             let span = self.span();
             return Err(self.report(
