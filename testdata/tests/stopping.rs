@@ -312,3 +312,47 @@ fn what_is_done_with_is_not_computed_again() {
     assert_eq!(all(late as i64).unwrap(), want);
     assert!(all(0).unwrap_err().to_string().contains("poison"));
 }
+
+/// faults 11: rows that nobody asked for were kept until memory ran out.
+#[test]
+#[cfg(target_os = "linux")]
+fn rows_that_nobody_asked_for_take_no_memory() {
+    let dir = scratch();
+    let dir = dir.path();
+    let text = "graph wide\ndim B\nentry f(x: f32[B]) -> (y: f32[B, 1000], mean: f32[]) {\n  \
+                  return broadcast(x, shape: [B, 1000], axes: [0]), mean(x)\n}\n";
+    executable(text, &dir.join("program"));
+    let x = TensorBuf::from_slice(&[200_000], &vec![1f32; 200_000]).unwrap();
+    io::write_tensors(&dir.join("x.npy"), &[("x", &x)]).unwrap();
+    // The rows are 800 MB, the program may have 500.
+    let line = "ulimit -v 500000; exec ./program f --feed x=x.npy --batch 1000 --threads 1";
+    let out = Command::new("bash").args(["-c", line]).current_dir(dir).output().unwrap();
+    assert!(out.status.success(), "{}: {}", out.status, said(&out));
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(text.contains("mean 1.000000, 200000 examples"), "{text}");
+}
+
+/// user 2: predictions of weights that nothing has trained looked like any others.
+#[test]
+fn random_weights_are_told() {
+    let dir = scratch();
+    let dir = dir.path();
+    let text = "graph net\nuse init\ndim B\nvar b: f32[2] = zeros\n\
+                var w: f32[3, 2] = init.glorot(seed: 1)\n\
+                entry bias() -> (y: f32[2]) {\n  return b * 2.0\n}\n\
+                entry predict(x: f32[B, 3]) -> (y: f32[B, 2]) {\n  return x @ w + b\n}\n\
+                entry train(x: f32[B, 3]) {\n  w += sum(x)\n}\n";
+    executable(text, &dir.join("program"));
+    let note = "note: `predict` uses random initial values (`w`)";
+    let out = run(dir, "predict --feed x=[[1,2,3]]");
+    assert!(out.status.success() && said(&out).contains(note), "{}", said(&out));
+    assert_eq!(said(&run(dir, "bias")), "");
+    assert_eq!(said(&run(dir, "train --feed x=[[1,2,3]] --state s.safetensors")), "");
+    assert_eq!(said(&run(dir, "predict --feed x=[[1,2,3]] --state s.safetensors")), "");
+    // `tfc run`, which compiles only the one entry, knows it too.
+    let graph = graph(text);
+    let cut = tfc::driver::select_entries(&graph, &["predict".to_owned()]).unwrap();
+    let module = tfc::compile(&cut).unwrap();
+    let random: Vec<bool> = module.model().plan().vars.iter().map(|v| v.random).collect();
+    assert_eq!(random, [false, true]);
+}

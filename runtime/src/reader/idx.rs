@@ -62,7 +62,7 @@ fn cannot(path: &Path, e: &std::io::Error) -> Error {
 }
 
 fn open(path: &Path) -> Result<Input> {
-    let mut file = File::open(path).map_err(|e| cannot_read(path, &e))?;
+    let mut file = crate::files::open(path)?;
     let mut head = vec![];
     let read = Read::by_ref(&mut file).take(2).read_to_end(&mut head);
     read.and_then(|_| file.seek(SeekFrom::Start(0))).map_err(|e| cannot_read(path, &e))?;

@@ -29,7 +29,6 @@ mod tfrecord;
 use crate::error::{Error, Result};
 use crate::hash::{Hasher, hex};
 use crate::io::cannot_read;
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use tfc_abi::plan::{Format, Part, ReaderInfo};
@@ -170,7 +169,7 @@ impl Reader {
             if !looked_at || !meta.is_file() {
                 continue;
             }
-            let mut file = File::open(path).map_err(wrong)?;
+            let mut file = crate::files::open(path)?;
             let mut bytes = vec![];
             Read::by_ref(&mut file).take(BLOCK).read_to_end(&mut bytes).map_err(wrong)?;
             let end = meta.len().saturating_sub(BLOCK);
