@@ -1,115 +1,87 @@
-//! Builds the runtime archive that compiled programs link, and prepares it for
-//! embedding in the compiler.
+//! Builds the runtime that compiled programs link, for embedding in the compiler.
 //!
-//! A nested cargo builds `tfc-runtime` as a static library under its own
-//! profile (`runtime`: small, aborting, one LTO unit) in its own target
-//! directory, from the same lock file. The archive is then pre-linked into one
-//! relocatable object without debug information, which is what makes a
-//! program's link cheap; if this machine's `cc` cannot do that, the archive is
-//! embedded as it is.
+//! The sources are those cargo itself builds the `tfc-runtime` and `tfc-abi`
+//! dependencies from: they say where they are (`links` in their manifests).
+//! See `src/runtime_object` for what is made of them, and why by `rustc` alone.
 //!
-//! Development builds skip LTO: the archive is rebuilt whenever the runtime
+//! Development builds skip LTO: the object is made again whenever the runtime
 //! changes, and must not dominate the edit cycle.
 
+#[path = "src/runtime_object/mod.rs"]
+#[allow(dead_code)]
+mod runtime_object;
+
+use runtime_object::{Build, Sources, joiners, variables};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::{env, fs};
 
-/// The symbols generated objects, and C callers of them, refer to.
-const ROOT_PREFIX: &str = "tfc_";
-
 fn main() {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
-    let root = here.parent().expect("the crate is in the workspace").to_path_buf();
-    for watched in [
-        "runtime/src",
-        "runtime/Cargo.toml",
-        "runtime/abi/src",
-        "runtime/abi/Cargo.toml",
-        "Cargo.lock",
-        "Cargo.toml",
-    ] {
-        println!("cargo:rerun-if-changed={}", root.join(watched).display());
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=src/runtime_object");
+    let target = variable("TARGET");
+    println!("cargo::rustc-env=TFC_TARGET={target}");
+    if env::var_os("CARGO_FEATURE_PROGRAMS").is_none() {
+        return;
     }
-    println!("cargo:rerun-if-changed=build.rs");
-    let target = env::var("TARGET").expect("cargo sets TARGET");
-    println!("cargo:rustc-env=TFC_TARGET={target}");
-
-    let archive = build(&root, &out, &target);
+    let (abi, runtime) = (variable("DEP_TFC_ABI_DIR"), variable("DEP_TFC_RUNTIME_DIR"));
+    for dir in [&abi, &runtime] {
+        println!("cargo::rerun-if-changed={dir}/src");
+    }
+    let native = target == variable("HOST");
+    for name in variables(&target, native) {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let out = PathBuf::from(variable("OUT_DIR"));
+    let rustc = env::var_os("RUSTC").expect("cargo sets it");
+    let build = Build {
+        sources: Sources { abi: abi.as_ref(), runtime: runtime.as_ref() },
+        version: &variable("CARGO_PKG_VERSION"),
+        joiners: joiners(&rustc, &target, native),
+        rustc,
+        target: &target,
+        quick: variable("PROFILE") == "debug",
+        scratch: &out.join("runtime"),
+    };
+    let made = build.run().unwrap_or_else(|why| {
+        panic!(
+            "the runtime of compiled programs does not build: {why}\n\
+             It takes rustc and a C compiler for {target}: name one in `CC`, or build tfc \
+             without the feature `programs`."
+        )
+    });
     let object = out.join("tfc_runtime.o");
-    let linked = prelink(&archive, &object);
-    let embedded = if linked { object } else { archive };
-    println!("cargo:rustc-env=TFC_RUNTIME_FILE={}", embedded.display());
-    println!("cargo:rustc-env=TFC_RUNTIME_KIND={}", if linked { "o" } else { "a" });
+    fs::write(&object, made.bytes).unwrap_or_else(|e| panic!("{}: {e}", object.display()));
+    println!("cargo::rustc-env=TFC_RUNTIME_FILE={}", object.display());
+    println!("cargo::rustc-env=TFC_RUNTIME_ID={}", made.id);
+
+    // The sources, for targets tfc is asked for later.
+    let mut packed = vec![];
+    pack(&mut packed, Path::new(&abi).join("src"), "abi/src");
+    pack(&mut packed, Path::new(&runtime).join("src"), "runtime/src");
+    let sources = out.join("tfc_runtime_sources");
+    fs::write(&sources, packed).unwrap_or_else(|e| panic!("{}: {e}", sources.display()));
+    println!("cargo::rustc-env=TFC_RUNTIME_SOURCES={}", sources.display());
 }
 
-fn build(root: &Path, out: &Path, target: &str) -> PathBuf {
-    let target_dir = out.join("runtime");
-    let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets CARGO"));
-    cargo.current_dir(root);
-    cargo.args(["rustc", "--quiet", "--frozen", "--package", "tfc-runtime", "--lib"]);
-    cargo.args(["--profile", "runtime", "--crate-type", "staticlib", "--target", target]);
-    cargo.arg("--target-dir").arg(&target_dir);
-    if env::var("PROFILE").as_deref() == Ok("debug") {
-        cargo.args(["--config", "profile.runtime.lto='off'"]);
-        cargo.args(["--config", "profile.runtime.codegen-units=16"]);
-        cargo.args(["--config", "profile.runtime.opt-level=1"]);
-        cargo.args(["--config", "profile.runtime.incremental=true"]);
+/// Files of a folder as lines with their name and length, each before the file
+/// itself; in order, so that the same sources are the same bytes.
+fn pack(out: &mut Vec<u8>, dir: PathBuf, name: &str) {
+    let list = fs::read_dir(&dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut files: Vec<PathBuf> = list.map(|f| f.expect("a file").path()).collect();
+    files.sort();
+    for path in files {
+        let last = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{name}/{last}");
+        if path.is_dir() {
+            pack(out, path, &name);
+        } else {
+            let text = fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            out.extend(format!("{name}\n{}\n", text.len()).bytes());
+            out.extend(text);
+        }
     }
-    // The archive must not depend on who builds the compiler, nor how: no
-    // wrapper (clippy), no flags (coverage, `target-cpu=native`), no paths.
-    for name in ["RUSTC_WORKSPACE_WRAPPER", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET"] {
-        cargo.env_remove(name);
-    }
-    let cargo_home = env::var_os("CARGO_HOME")
-        .map(PathBuf::from)
-        .or_else(|| env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-    let mut flags = format!("--remap-path-prefix={}=tfc", root.display());
-    if let Some(home) = cargo_home {
-        flags.push_str(&format!("\u{1f}--remap-path-prefix={}=cargo", home.display()));
-    }
-    cargo.env("CARGO_ENCODED_RUSTFLAGS", flags).env_remove("RUSTFLAGS");
-    let status = cargo.status().unwrap_or_else(|e| panic!("cannot start cargo: {e}"));
-    assert!(status.success(), "the runtime archive does not build");
-    target_dir.join(target).join("runtime").join("libtfc_runtime.a")
 }
 
-/// Links the archive into one relocatable object, keeping what the exported
-/// functions reach. Returns whether that worked.
-fn prelink(archive: &Path, object: &Path) -> bool {
-    let Some(roots) = exported(archive) else { return false };
-    if roots.is_empty() {
-        return false;
-    }
-    let mut cc = Command::new(env::var_os("CC").unwrap_or_else(|| "cc".into()));
-    cc.args(["-r", "-nostdlib", "-Wl,--gc-sections", "-Wl,-S"]);
-    cc.arg(format!("-Wl,-e,{}", roots[0]));
-    cc.args(roots.iter().map(|name| format!("-Wl,-u,{name}")));
-    cc.arg("-o").arg(object).arg(archive);
-    cc.output().is_ok_and(|o| o.status.success()) && object.exists()
-}
-
-/// Names of the global functions with our prefix an archive defines, sorted.
-fn exported(archive: &Path) -> Option<Vec<String>> {
-    // The names are in the archive's symbol index: its first member, `/`, holds
-    // a big-endian count, that many offsets, then NUL-terminated names.
-    let bytes = fs::read(archive).ok()?;
-    let member = bytes.strip_prefix(b"!<arch>\n")?;
-    if !member.starts_with(b"/ ") {
-        return None;
-    }
-    let len: usize = std::str::from_utf8(member.get(48..58)?).ok()?.trim().parse().ok()?;
-    let index = member.get(60..60 + len)?;
-    let count = u32::from_be_bytes(index.get(..4)?.try_into().ok()?) as usize;
-    let names = index.get(4 + 4 * count..)?;
-    let mut out: Vec<String> = names
-        .split(|b| *b == 0)
-        .filter_map(|name| std::str::from_utf8(name).ok())
-        .filter(|name| name.starts_with(ROOT_PREFIX))
-        .map(str::to_string)
-        .collect();
-    out.sort();
-    out.dedup();
-    Some(out)
+fn variable(name: &str) -> String {
+    env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
 }

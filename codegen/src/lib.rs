@@ -29,7 +29,7 @@ mod text;
 
 pub use code::{Code, Fix, KernelCode, compile};
 pub use jit::{JitProgram, host, jit, jit_for, load};
-pub use object::{ObjectOptions, object};
+pub use object::{Exports, ObjectOptions, object};
 pub use target::Cpu;
 pub use text::{asm_text, clif_text};
 

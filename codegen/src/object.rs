@@ -8,29 +8,38 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, default_libcall_names};
 use cranelift_object::{ObjectBuilder, ObjectModule};
 use std::mem::{offset_of, size_of};
-use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, ProgramDesc};
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, LibraryDesc, ProgramDesc};
 use tfc_ir::program::Program;
 
 #[derive(Clone, Debug)]
 pub struct ObjectOptions {
-    /// The descriptor is exported as `<prefix>_program`.
-    pub prefix: String,
-    /// Also export a `main` that calls `tfc_main(argc, argv, &descriptor)`.
-    pub main: bool,
+    pub exports: Exports,
     pub cpu: Cpu,
+    /// As Rust names it; the machine that compiles if none.
+    pub triple: Option<String>,
 }
 
-impl Default for ObjectOptions {
-    fn default() -> ObjectOptions {
-        ObjectOptions { prefix: "tfc".into(), main: false, cpu: Cpu::Portable }
-    }
+/// What the object offers to others; all else in it is its own.
+#[derive(Clone, Debug)]
+pub enum Exports {
+    /// `main`, which calls this function of the runtime with the program:
+    /// `main(argc, argv)` is `function(argc, argv, &program)`.
+    Main { function: String },
+    /// A [`LibraryDesc`] under each of these names.
+    Library {
+        names: Vec<String>,
+        /// Hash of what the header relies on.
+        interface: u64,
+        /// The runtime's table of functions.
+        runtime: String,
+    },
 }
 
-/// The bytes of an object file for the host's operating system.
+/// The bytes of an object file.
 pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, CodegenError> {
     check(program)?;
     let kernels: Vec<_> = program.kernels.iter().map(prepare).collect::<Result<_, _>>()?;
-    let isas = isas(options.cpu, true)?;
+    let isas = isas(options.cpu, true, options.triple.as_deref())?;
     let mut builder = ObjectBuilder::new(
         isas[0].isa.clone(),
         program.plan.name.as_bytes().to_vec(),
@@ -39,23 +48,23 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
     .map_err(backend)?;
     builder.per_function_section(false);
     let mut module = ObjectModule::new(builder);
-    let prefix = &options.prefix;
-
     let mut tables = vec![];
     for (version, isa) in isas.iter().enumerate() {
         let suffix = if version == 0 { "" } else { "_baseline" };
-        let symbol = |i: usize, k: &tfc_ir::kernel::Kernel| {
-            format!("{prefix}_kernel{i}_{}{suffix}", c_name(&k.name))
-        };
+        let symbol =
+            |i: usize, k: &tfc_ir::kernel::Kernel| format!("kernel{i}_{}{suffix}", c_name(&k.name));
         let ids = define_kernels(&mut module, isa.isa.as_ref(), &kernels, &symbol)?;
-        tables.push(table(&mut module, &format!("{prefix}_kernels{suffix}"), &ids)?);
+        tables.push(table(&mut module, &format!("kernels{suffix}"), &ids)?);
     }
-    let plan = bytes(&mut module, &format!("{prefix}_plan"), program.plan.encode(), 16)?;
-    let consts =
-        bytes(&mut module, &format!("{prefix}_consts"), program.consts.clone(), BUFFER_ALIGN)?;
-    let desc = descriptor(&mut module, program, prefix, &isas, &tables, plan, consts)?;
-    if options.main {
-        main_function(&mut module, &isas[0], desc)?;
+    let plan = bytes(&mut module, "plan", program.plan.encode(), 16)?;
+    let consts = bytes(&mut module, "consts", program.consts.clone(), BUFFER_ALIGN)?;
+    let desc = module.declare_data("program", Linkage::Local, false, false).map_err(backend)?;
+    descriptor(&mut module, desc, program, &isas, &tables, plan, consts)?;
+    match &options.exports {
+        Exports::Main { function } => main_function(&mut module, &isas[0], desc, function)?,
+        Exports::Library { names, interface, runtime } => {
+            library(&mut module, desc, names, *interface, runtime)?;
+        }
     }
     module.finish().emit().map_err(backend)
 }
@@ -97,13 +106,13 @@ fn table(module: &mut ObjectModule, name: &str, ids: &[FuncId]) -> Result<DataId
 
 fn descriptor(
     module: &mut ObjectModule,
+    id: DataId,
     program: &Program,
-    prefix: &str,
     isas: &[Isa],
     tables: &[DataId],
     plan: DataId,
     consts: DataId,
-) -> Result<DataId, CodegenError> {
+) -> Result<(), CodegenError> {
     let mut image = vec![0u8; size_of::<ProgramDesc>()];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
     let plan_len = program.plan.encode().len();
@@ -115,9 +124,6 @@ fn descriptor(
     if let Some(baseline) = isas.get(1) {
         put(offset_of!(ProgramDesc, baseline_features), &baseline.features.to_le_bytes());
     }
-    let id = module
-        .declare_data(&format!("{prefix}_program"), Linkage::Export, false, false)
-        .map_err(backend)?;
     let mut data = DataDescription::new();
     data.define(image.into());
     data.set_align(8);
@@ -133,12 +139,47 @@ fn descriptor(
             data.write_data_addr(at as u32, target, 0);
         }
     }
-    module.define_data(id, &data).map_err(backend)?;
-    Ok(id)
+    module.define_data(id, &data).map_err(backend)
 }
 
-/// `int main(int argc, char **argv) { return tfc_main(argc, argv, &program); }`
-fn main_function(module: &mut ObjectModule, isa: &Isa, desc: DataId) -> Result<(), CodegenError> {
+/// A copy of the library's descriptor for each name it goes by.
+fn library(
+    module: &mut ObjectModule,
+    program: DataId,
+    names: &[String],
+    interface: u64,
+    runtime: &str,
+) -> Result<(), CodegenError> {
+    let runtime = module.declare_data(runtime, Linkage::Import, false, false).map_err(backend)?;
+    let mut image = vec![0u8; size_of::<LibraryDesc>()];
+    let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
+    put(offset_of!(LibraryDesc, version), &ABI_VERSION.to_le_bytes());
+    put(offset_of!(LibraryDesc, interface), &interface.to_le_bytes());
+    for name in names {
+        let id = module.declare_data(name, Linkage::Export, false, false).map_err(backend)?;
+        let mut data = DataDescription::new();
+        data.define(image.clone().into());
+        data.set_align(8);
+        let pointers = [
+            (offset_of!(LibraryDesc, runtime), runtime),
+            (offset_of!(LibraryDesc, program), program),
+        ];
+        for (at, target) in pointers {
+            let target = module.declare_data_in_data(target, &mut data);
+            data.write_data_addr(at as u32, target, 0);
+        }
+        module.define_data(id, &data).map_err(backend)?;
+    }
+    Ok(())
+}
+
+/// `int main(int argc, char **argv) { return function(argc, argv, &program); }`
+fn main_function(
+    module: &mut ObjectModule,
+    isa: &Isa,
+    desc: DataId,
+    function: &str,
+) -> Result<(), CodegenError> {
     let isa = isa.isa.as_ref();
     let pointer = AbiParam::new(types::I64);
     let int = AbiParam::new(types::I32);
@@ -148,7 +189,7 @@ fn main_function(module: &mut ObjectModule, isa: &Isa, desc: DataId) -> Result<(
     let mut callee_sig = sig.clone();
     callee_sig.params.push(pointer);
     let callee =
-        module.declare_function("tfc_main", Linkage::Import, &callee_sig).map_err(backend)?;
+        module.declare_function(function, Linkage::Import, &callee_sig).map_err(backend)?;
     let id = module.declare_function("main", Linkage::Export, &sig).map_err(backend)?;
     let mut func = Function::with_name_signature(UserFuncName::user(0, id.as_u32()), sig);
     let callee = module.declare_func_in_func(callee, &mut func);

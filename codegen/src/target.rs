@@ -26,14 +26,22 @@ pub(crate) struct Isa {
 }
 
 /// The instruction sets for `cpu`, best first.
-pub(crate) fn isas(cpu: Cpu, pic: bool) -> Result<Vec<Isa>, CodegenError> {
-    if !cfg!(target_arch = "x86_64") {
-        return Ok(vec![native(pic)?]);
-    }
+///
+/// `triple` names another machine than this one.
+pub(crate) fn isas(cpu: Cpu, pic: bool, triple: Option<&str>) -> Result<Vec<Isa>, CodegenError> {
+    let x86 = triple.map_or(cfg!(target_arch = "x86_64"), |t| t.starts_with("x86_64"));
     match cpu {
+        Cpu::Native if triple.is_some() => {
+            Err(CodegenError::Target("`native` is this machine, not another".into()))
+        }
         Cpu::Native => Ok(vec![native(pic)?]),
-        Cpu::Baseline => Ok(vec![with_features(cpu::SSE41, pic)?]),
-        Cpu::Portable => Ok(vec![with_features(AVX2, pic)?, with_features(cpu::SSE41, pic)?]),
+        // There is one version of the others, without anything optional.
+        _ if !x86 && triple.is_none() => Ok(vec![native(pic)?]),
+        _ if !x86 => Ok(vec![with_features(0, pic, triple)?]),
+        Cpu::Baseline => Ok(vec![with_features(cpu::SSE41, pic, triple)?]),
+        Cpu::Portable => {
+            Ok(vec![with_features(AVX2, pic, triple)?, with_features(cpu::SSE41, pic, triple)?])
+        }
     }
 }
 
@@ -45,10 +53,15 @@ pub(crate) fn native(pic: bool) -> Result<Isa, CodegenError> {
     Ok(Isa { isa, features })
 }
 
-fn with_features(features: u32, pic: bool) -> Result<Isa, CodegenError> {
-    let triple =
-        cranelift_native::builder().map_err(|e| CodegenError::Target(e.into()))?.triple().clone();
-    let mut builder = isa::lookup(triple).map_err(|e| CodegenError::Target(e.to_string()))?;
+fn with_features(features: u32, pic: bool, triple: Option<&str>) -> Result<Isa, CodegenError> {
+    let found = match triple {
+        Some(name) => isa::lookup_by_name(name),
+        None => {
+            let native = cranelift_native::builder().map_err(|e| CodegenError::Target(e.into()))?;
+            isa::lookup(native.triple().clone())
+        }
+    };
+    let mut builder = found.map_err(|e| CodegenError::Target(e.to_string()))?;
     let mut enable = |bit: u32, names: &[&str]| -> Result<(), CodegenError> {
         for name in names {
             if features & bit != 0 {

@@ -8,7 +8,7 @@ use tfc_ir::program::Program;
 
 /// The CLIF of every kernel, before Cranelift optimises it.
 pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
-    let isas = target::isas(target::Cpu::Portable, false)?;
+    let isas = target::isas(target::Cpu::Portable, false, None)?;
     let target = target::emit_target(isas[0].isa.as_ref());
     let mut out = String::new();
     for (i, kernel) in program.kernels.iter().enumerate() {
@@ -22,7 +22,7 @@ pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
 /// The machine code of every kernel, as the best version of a portable object
 /// has it.
 pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
-    let isas = target::isas(target::Cpu::Portable, true)?;
+    let isas = target::isas(target::Cpu::Portable, true, None)?;
     let isa = isas[0].isa.as_ref();
     let target = target::emit_target(isa);
     let mut out = String::new();

@@ -1,7 +1,7 @@
 //! The smallest programs, end to end through JIT and object file.
 
 use std::sync::Arc;
-use tfc_codegen::{Cpu, ObjectOptions, asm_text, clif_text, jit, object};
+use tfc_codegen::{Cpu, Exports, ObjectOptions, asm_text, clif_text, jit, object};
 use tfc_ir::kernel::*;
 use tfc_ir::program::Program;
 use tfc_ir::{DType, Dim};
@@ -67,7 +67,8 @@ fn jit_runs_every_tail() {
 #[test]
 fn objects_are_deterministic() {
     for cpu in [Cpu::Portable, Cpu::Baseline] {
-        let options = ObjectOptions { prefix: "m".into(), main: true, cpu };
+        let exports = Exports::Main { function: "tfc_main".into() };
+        let options = ObjectOptions { exports, cpu, triple: None };
         let bytes = object(&program(), &options).unwrap();
         assert!(bytes.starts_with(b"\x7fELF") || !cfg!(target_os = "linux"));
         assert_eq!(bytes, object(&program(), &options).unwrap());

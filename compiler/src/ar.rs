@@ -3,6 +3,8 @@
 //! Written here rather than by `ar`, so that only a linker is needed, the bytes
 //! are the same everywhere, and no plugin of the system's `ar` looks inside.
 
+use crate::runtime_object::elf;
+
 /// An archive of objects. Objects that are not 64-bit little-endian ELF add no
 /// symbols to the index.
 pub fn archive(members: &[(&str, &[u8])]) -> Vec<u8> {
@@ -41,61 +43,7 @@ fn member(out: &mut Vec<u8>, name: &str, data: &[u8]) {
 
 /// Names of the global symbols an ELF object defines, in order.
 fn defined_symbols(object: &[u8]) -> Vec<String> {
-    read_symbols(object).unwrap_or_default()
-}
-
-fn read_symbols(object: &[u8]) -> Option<Vec<String>> {
-    const SYMTAB: u32 = 2;
-    const LOCAL: u8 = 0;
-    const UNDEFINED: u16 = 0;
-    if !object.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let sections = usize::try_from(u64_at(object, 0x28)?).ok()?;
-    let size = usize::from(u16_at(object, 0x3a)?);
-    let mut count = usize::from(u16_at(object, 0x3c)?);
-    if count == 0 {
-        // Too many for the field: the first section header has the number.
-        count = usize::try_from(u64_at(object, sections + 0x20)?).ok()?;
-    }
-    let section = |i: usize| {
-        let header = object.get(sections.checked_add(i.checked_mul(size)?)?..)?;
-        let at = usize::try_from(u64_at(header, 0x18)?).ok()?;
-        let len = usize::try_from(u64_at(header, 0x20)?).ok()?;
-        let data =
-            if u32_at(header, 4)? == 8 { &[][..] } else { object.get(at..at.checked_add(len)?)? };
-        Some((u32_at(header, 4)?, u32_at(header, 0x28)?, data))
-    };
-    let mut out = vec![];
-    for i in 0..count {
-        let (kind, link, table) = section(i)?;
-        if kind != SYMTAB {
-            continue;
-        }
-        let (_, _, strings) = section(link as usize)?;
-        for symbol in table.chunks_exact(24) {
-            let binding = symbol[4] >> 4;
-            if binding == LOCAL || u16_at(symbol, 6)? == UNDEFINED {
-                continue;
-            }
-            let name = strings.get(u32_at(symbol, 0)? as usize..)?;
-            let name = &name[..name.iter().position(|b| *b == 0)?];
-            out.push(String::from_utf8_lossy(name).into_owned());
-        }
-    }
-    Some(out)
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+    elf::defined_symbols(object).unwrap_or_default()
 }
 
 #[cfg(test)]

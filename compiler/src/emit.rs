@@ -3,10 +3,11 @@
 use crate::driver::Timings;
 use crate::error::{Error, Result};
 use crate::link::{self, LinkOptions, Output};
-use crate::{dump, header};
+use crate::{dump, header, runtime_object, target};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use tfc_codegen::ObjectOptions;
+use tfc_codegen::{CodegenError, Cpu, Exports, ObjectOptions};
+use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_runtime::files;
 
@@ -46,6 +47,12 @@ impl Artifact {
         name
     }
 
+    /// Whether it is about the C names of the model.
+    pub fn has_names(self) -> bool {
+        use Artifact::*;
+        matches!(self, StaticLibrary | SharedLibrary | Object | Header)
+    }
+
     /// Whether it is text, and may go to standard output.
     pub fn is_text(self) -> bool {
         use Artifact::*;
@@ -59,20 +66,35 @@ pub struct Emitter<'a> {
     /// The optimized graph, printed.
     pub graph_text: &'a str,
     pub link: LinkOptions,
+    /// Begins the C names of the model; see [`header::prefix`].
+    pub prefix: &'a str,
+    pub cpu: Cpu,
 }
 
 impl Emitter<'_> {
-    /// Prefix of the C symbols: the graph's name as an identifier.
-    pub fn prefix(&self) -> String {
-        header::identifier(&self.program.plan.name)
+    /// How C calls the model.
+    fn symbols(&self) -> header::Symbols {
+        let program = self.program;
+        let kernels = dump::kernels(program);
+        // Not the target's own: headers are for all targets.
+        let runtime = target::RUNTIME_ID;
+        let mut hasher = tfc_runtime::hash::Hasher::default();
+        let plan = program.plan.encode();
+        for part in [&plan, &program.consts, kernels.as_bytes(), runtime.as_bytes()] {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part);
+        }
+        let hash = hasher.finish();
+        let content = u64::from_le_bytes(std::array::from_fn(|i| hash[i]));
+        header::Symbols { prefix: self.prefix.to_string(), content }
     }
 
     /// The bytes of an artifact that needs no linker.
     pub fn bytes(&self, artifact: Artifact) -> Result<Vec<u8>> {
         let bug = |e: tfc_codegen::CodegenError| Error::bug(e.to_string());
         Ok(match artifact {
-            Artifact::Object => self.object(false)?,
-            Artifact::Header => header::header(&self.program.plan, &self.prefix()).into_bytes(),
+            Artifact::Object => self.object(self.library())?,
+            Artifact::Header => header::header(&self.program.plan, &self.symbols()).into_bytes(),
             Artifact::Graph => self.graph_text.as_bytes().to_vec(),
             Artifact::Kernels => dump::kernels(self.program).into_bytes(),
             Artifact::Plan => self.program.plan_text().into_bytes(),
@@ -84,9 +106,19 @@ impl Emitter<'_> {
         })
     }
 
-    fn object(&self, main: bool) -> Result<Vec<u8>> {
-        let options = ObjectOptions { prefix: self.prefix(), main, ..ObjectOptions::default() };
-        tfc_codegen::object(self.program, &options).map_err(|e| Error::bug(e.to_string()))
+    fn object(&self, exports: Exports) -> Result<Vec<u8>> {
+        let target = &self.link.target;
+        let triple = (!target.is_host()).then(|| target.triple.clone());
+        let options = ObjectOptions { exports, cpu: self.cpu, triple };
+        tfc_codegen::object(self.program, &options).map_err(no_code)
+    }
+
+    fn library(&self) -> Exports {
+        Exports::Library {
+            names: self.symbols().library(),
+            interface: header::interface(&self.program.plan),
+            runtime: runtime_object::symbol(runtime_object::TABLE, &self.link.target.id),
+        }
     }
 
     /// Writes an artifact to a file.
@@ -100,11 +132,29 @@ impl Emitter<'_> {
                 return write_file(out, &bytes);
             }
         };
-        let main = kind == Output::Executable;
-        let object = timings.measure("codegen", || self.object(main))?;
         let mut options = self.link.clone();
-        options.exports = vec![format!("{}_*", self.prefix()), "tfc_*".to_string()];
+        let exports = match kind {
+            Output::Executable => {
+                let function = runtime_object::symbol(runtime_object::MAIN, &self.link.target.id);
+                Exports::Main { function }
+            }
+            Output::Shared | Output::Static => {
+                options.exports = self.symbols().library();
+                self.library()
+            }
+        };
+        let object = timings.measure("codegen", || self.object(exports))?;
         timings.measure("link", || link::link(&object, kind, out, &options))
+    }
+}
+
+/// No code for a target is the user's to know; all else is a bug.
+fn no_code(error: CodegenError) -> Error {
+    match error {
+        CodegenError::Target(why) => {
+            Diag::error("E0809", format!("no code can be made: {why}")).into()
+        }
+        other => Error::bug(other.to_string()),
     }
 }
 

@@ -29,30 +29,45 @@
 //! - [`driver`]: passes and lowering, timed; [`module`]: compiled code in memory;
 //! - [`signature`]: what a module has; [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
-//!   runtime -> executable or library;
+//!   runtime -> executable or library; [`target`]: for which machine;
 //! - [`gradcheck`]: gradients against finite differences;
 //! - [`mod@error`]: failures, their codes and exit codes;
 //! - [`cli`]: the `tfc` command.
 //!
+//! Features, all on by default
+//!
+//! - `cli`: the `tfc` command, [`cli`];
+//! - `programs`: executables and libraries, [`emit`] and [`link`]. Without it graphs
+//!   are compiled in memory only, and building this crate takes no C compiler.
+//!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
 
+#[cfg(feature = "programs")]
 mod ar;
 pub mod builder;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod driver;
 pub mod dump;
+#[cfg(feature = "programs")]
 pub mod emit;
 pub mod error;
 pub mod gradcheck;
+#[cfg(feature = "programs")]
 pub mod header;
+#[cfg(feature = "programs")]
 pub mod link;
 pub mod load;
 pub mod module;
 mod names;
 pub mod queue;
+#[cfg(feature = "programs")]
+mod runtime_object;
 mod saved;
 pub mod signature;
 mod source;
+#[cfg(feature = "programs")]
+pub mod target;
 pub mod value;
 
 pub use builder::{

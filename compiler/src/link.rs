@@ -8,7 +8,9 @@
 //!   of this machine ends up in the output.
 
 use crate::ar;
-use crate::error::Result;
+use crate::error::{Result, reason};
+use crate::runtime_object;
+use crate::target::{self, Target};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -16,11 +18,6 @@ use std::process::Command;
 use std::{env, fs, io};
 use tfc_ir::diag::Diag;
 use tfc_runtime::files;
-
-/// The runtime every program links: one relocatable object (or an archive,
-/// where the machine that built tfc could not pre-link it).
-static RUNTIME: &[u8] = include_bytes!(env!("TFC_RUNTIME_FILE"));
-const RUNTIME_KIND: &str = env!("TFC_RUNTIME_KIND");
 
 /// Libraries the runtime needs from the system.
 const SYSTEM_LIBS: &[&str] = &["-lpthread", "-ldl", "-lm"];
@@ -38,8 +35,23 @@ pub struct LinkOptions {
     pub linker: Option<String>,
     /// Keep symbol names.
     pub symbols: bool,
-    /// Symbols a shared library exports: patterns of a version script.
+    /// Symbols a shared library exports.
     pub exports: Vec<String>,
+    /// Executables that need no library of the machine they run on.
+    pub fixed: bool,
+    pub target: Target,
+}
+
+impl Default for LinkOptions {
+    fn default() -> LinkOptions {
+        LinkOptions {
+            linker: None,
+            symbols: false,
+            exports: vec![],
+            fixed: false,
+            target: Target::host(),
+        }
+    }
 }
 
 /// Links `object` into `out`.
@@ -53,12 +65,12 @@ pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> R
     let staged = files::Staged::new(out, files::Links::Refuse)?;
     let dir = TempDir::new()?;
     let model = dir.write("model.o", object)?;
-    let runtime = dir.write(&format!("runtime.{RUNTIME_KIND}"), RUNTIME)?;
+    let runtime = dir.write("runtime.o", &options.target.runtime)?;
     match kind {
         Output::Executable => executable(&dir, &model, &runtime, staged.path(), options)?,
         Output::Shared => shared(&dir, &model, &runtime, staged.path(), out, options)?,
         Output::Static => {
-            let bytes = archive(object)?;
+            let bytes = archive(object, &options.target);
             staged.file().write_all(&bytes).map_err(|e| cannot_write(out, &e))?;
             return Ok(staged.commit()?);
         }
@@ -73,7 +85,10 @@ fn executable(
     out: &Path,
     options: &LinkOptions,
 ) -> Result<()> {
-    let mut args: Vec<OsString> = vec!["-pie".into()];
+    if options.target.is_musl() {
+        return with_musl(dir, model, runtime, out, options);
+    }
+    let mut args: Vec<OsString> = vec![if options.fixed { "-static-pie" } else { "-pie" }.into()];
     args.extend(common(options));
     args.extend(["-o".into(), out.into(), model.into(), runtime.into()]);
     args.extend(SYSTEM_LIBS.iter().map(OsString::from));
@@ -88,13 +103,21 @@ fn shared(
     final_name: &Path,
     options: &LinkOptions,
 ) -> Result<()> {
+    if options.target.is_musl() {
+        let diag =
+            Diag::error("E0809", format!("no shared library for `{}`", options.target.triple))
+                .note("programs for it are linked statically, with the musl that comes with Rust")
+                .help("make a static library: `--emit lib`");
+        return Err(diag.into());
+    }
     let mut script = String::from("{\n  global:\n");
     for pattern in &options.exports {
         script.push_str(&format!("    {pattern};\n"));
     }
     script.push_str("  local: *;\n};\n");
     let script = dir.write("exports.map", script.as_bytes())?;
-    let mut args: Vec<OsString> = vec!["-shared".into()];
+    // Its threads may still run when it would be unloaded.
+    let mut args: Vec<OsString> = vec!["-shared".into(), "-Wl,-z,nodelete".into()];
     args.extend(common(options));
     if let Some(name) = final_name.file_name() {
         // One argument each: `-Wl` would split a name at its commas.
@@ -121,21 +144,21 @@ fn common(options: &LinkOptions) -> Vec<OsString> {
 }
 
 /// An archive of the two objects, so that programs using several models link
-/// the runtime once.
-fn archive(object: &[u8]) -> Result<Vec<u8>> {
-    if RUNTIME_KIND != "o" {
-        let diag = Diag::error("E0802", "this tfc cannot make static libraries")
-            .note("it was built on a machine whose linker cannot join objects (`ld -r`)")
-            .help("use a shared library (`--emit shared`), or build tfc with GNU ld or lld");
-        return Err(diag.into());
-    }
-    Ok(ar::archive(&[("model.o", object), ("runtime.o", RUNTIME)]))
+/// the runtime once: its symbol has a hash of it in its name, so that only the
+/// very same runtime is shared.
+fn archive(object: &[u8], target: &Target) -> Vec<u8> {
+    ar::archive(&[("model.o", object), ("runtime.o", &target.runtime)])
 }
 
 fn run(_dir: &TempDir, options: &LinkOptions, args: &[OsString]) -> Result<()> {
-    let linker = find_linker(options.linker.as_deref())?;
+    let linker = linker_for(options)?;
     let mut command = Command::new(&linker);
     command.args(args);
+    finish_clean(command, &linker)
+}
+
+/// Runs a linker so that the environment has no part in what it makes.
+fn finish_clean(mut command: Command, linker: &Path) -> Result<()> {
     // A reproducible link, whatever the caller's environment says.
     for name in ["LD_RUN_PATH", "LDFLAGS", "LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"] {
         command.env_remove(name);
@@ -162,6 +185,68 @@ fn finish(mut command: Command, name: &str) -> Result<()> {
         .into())
 }
 
+/// A static executable with the C library and the startup code that come with
+/// Rust for musl targets: the linker is all it takes.
+fn with_musl(
+    dir: &TempDir,
+    model: &Path,
+    runtime: &Path,
+    out: &Path,
+    options: &LinkOptions,
+) -> Result<()> {
+    let triple = &options.target.triple;
+    let Some(musl) = target::musl_folder(&options.target) else {
+        let diag = Diag::error("E0809", format!("musl for `{triple}` was not found"))
+            .note("it comes with Rust's library for that target")
+            .help(format!("run `rustup target add {triple}`"));
+        return Err(diag.into());
+    };
+    let own = match &options.linker {
+        // A compiler for musl knows all this.
+        Some(_) => None,
+        None => runtime_object::rust_lld(&target::rustc()),
+    };
+    let Some(lld) = own else {
+        let mut args: Vec<OsString> = vec!["-static-pie".into()];
+        args.extend(common(options));
+        args.extend(["-o".into(), out.into(), model.into(), runtime.into(), "-L".into()]);
+        args.extend([musl.into(), "-lunwind".into()]);
+        return run(dir, options, &args);
+    };
+    let mut command = Command::new(&lld);
+    command.args(["-flavor", "gnu", "-static", "-pie", "--no-dynamic-linker", "-z", "text"]);
+    command.args(["--gc-sections", "--build-id=none", "-z", "noexecstack", "--eh-frame-hdr"]);
+    if !options.symbols {
+        command.arg("-s");
+    }
+    command.arg("-o").arg(out);
+    let part = |name: &str| musl.join(name);
+    command.args([part("rcrt1.o"), part("crti.o"), part("crtbeginS.o")]);
+    command.arg(model).arg(runtime).arg("-L").arg(&musl);
+    command.args(["--start-group", "-lc", "-lunwind", "--end-group"]);
+    command.args([part("crtendS.o"), part("crtn.o")]);
+    finish_clean(command, &lld)
+}
+
+/// The C compiler driver that links for the options' target.
+fn linker_for(options: &LinkOptions) -> Result<PathBuf> {
+    let target = &options.target;
+    if options.linker.is_some() || target.is_host() {
+        return find_linker(options.linker.as_deref());
+    }
+    target::driver(target).ok_or_else(|| {
+        let triple = &target.triple;
+        let names = runtime_object::drivers(triple, false);
+        Diag::error("E0801", format!("no C linker for `{triple}` found on this machine"))
+            .note(format!("looked for {} on PATH", names.join(", ")))
+            .help(format!(
+                "install one (Debian, Ubuntu: `apt install gcc-{}`), or name it: `--linker PATH`",
+                names.first().map_or("", |n| n.trim_end_matches("-gcc")).replace('_', "-")
+            ))
+            .into()
+    })
+}
+
 /// The C compiler driver to link with.
 pub fn find_linker(wanted: Option<&str>) -> Result<PathBuf> {
     if let Some(name) = wanted {
@@ -180,7 +265,7 @@ pub fn find_linker(wanted: Option<&str>) -> Result<PathBuf> {
     })
 }
 
-fn find_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         let path = PathBuf::from(name);
         return is_executable(&path).then_some(path);
@@ -198,20 +283,6 @@ pub(crate) fn cannot_write(path: &Path, error: &io::Error) -> Diag {
     Diag::error("E0803", format!("cannot write `{}`: {}", path.display(), reason(error)))
 }
 
-/// What the system said, without its number.
-pub(crate) fn reason(error: &io::Error) -> String {
-    match error.kind() {
-        io::ErrorKind::NotFound => "no such file or directory".into(),
-        io::ErrorKind::PermissionDenied => "permission denied".into(),
-        io::ErrorKind::IsADirectory => "it is a directory".into(),
-        io::ErrorKind::NotADirectory => "part of the path is not a directory".into(),
-        io::ErrorKind::StorageFull => "the disk is full".into(),
-        io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".into(),
-        io::ErrorKind::BrokenPipe => "the reader went away".into(),
-        _ => error.to_string(),
-    }
-}
-
 /// Makes a directory that nobody else may look into or write to. What is there
 /// already, a planted link above all, is not used.
 fn private_dir(path: &Path) -> io::Result<()> {
@@ -220,10 +291,10 @@ fn private_dir(path: &Path) -> io::Result<()> {
 }
 
 /// A private directory for the linker's inputs, removed when dropped.
-struct TempDir(PathBuf);
+pub(crate) struct TempDir(PathBuf);
 
 impl TempDir {
-    fn new() -> Result<TempDir> {
+    pub(crate) fn new() -> Result<TempDir> {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let base = env::temp_dir();
@@ -237,6 +308,10 @@ impl TempDir {
                 Err(e) => return Err(cannot_write(&dir, &e).into()),
             }
         }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<PathBuf> {

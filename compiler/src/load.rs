@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::source;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tfc_ir::diag::{Diag, Severity, SourceMap};
 use tfc_ir::text::{self, Loader};
 use tfc_ir::{Graph, Tensor};
@@ -92,13 +92,27 @@ pub fn source_files(path: &Path, sources: &SourceMap) -> Vec<PathBuf> {
     files
 }
 
+/// The graph read last, for the report of a crash.
+static INPUT: Mutex<Option<(String, String)>> = Mutex::new(None);
+
+fn remember(name: &str, text: &str) {
+    if let Ok(mut input) = INPUT.lock() {
+        *input = Some((name.to_string(), text.to_string()));
+    }
+}
+
+/// Name and text of the graph read last. None while it is being changed.
+pub fn last_input() -> Option<(String, String)> {
+    INPUT.try_lock().ok()?.clone()
+}
+
 /// Parses and resolves text under a name.
 pub fn parse_as(name: &str, text: &str, loader: &dyn Loader) -> Result<Loaded> {
     parse_with(name, text, loader, &[])
 }
 
 fn parse_with(name: &str, text: &str, loader: &dyn Loader, lets: &[Let]) -> Result<Loaded> {
-    crate::cli::remember(name, text);
+    remember(name, text);
     let mut sources = SourceMap::default();
     let file = sources.add(name, text);
     let (graph, diags) = text::load_with(&mut sources, file, loader, lets);

@@ -1,7 +1,7 @@
 //! Reading graph text: what may be read, how much of it, and what a file is that
 //! holds no graph.
 
-use crate::link::reason;
+use crate::error::reason;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;

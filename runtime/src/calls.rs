@@ -1,7 +1,7 @@
 //! Routines a plan may call that are not worth generating code for.
 
 use crate::error::{Error, Result};
-use half::{bf16, f16};
+use crate::half::{bf16, f16};
 use tfc_abi::DType;
 use tfc_abi::plan::Func;
 

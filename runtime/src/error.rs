@@ -34,6 +34,7 @@
 //! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |
 //! | E0803, E0804 | a file cannot be written, read |
 //! | E0805, E0806 | the CPU lacks something; the program is damaged or of another version |
+//! | E0807 | a C header of another library |
 //! | E0899 | a bug in tfc |
 //! | E0911, E0912, E0913, E0914 | no such entry, no such option, a value is missing, is wrong |
 

@@ -34,6 +34,7 @@ pub mod exec;
 pub mod files;
 pub mod gemm;
 mod geometry;
+pub mod half;
 pub mod hash;
 pub mod io;
 pub mod mem;

@@ -546,7 +546,7 @@ fn lacks(missing: &str) -> Error {
         ErrorCode::CPU_LACKS,
         format!("this program was compiled for a CPU with {missing}, which this one lacks"),
     )
-    .help("compile the graph on this machine")
+    .help("compile it for plainer CPUs: `tfc compile --cpu baseline`")
 }
 
 /// Names of the features in `needed` this CPU does not have.

@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(text(&[0], &[0i32; 0]), "i32[0] []");
         assert_eq!(text(&[2], &[i64::MAX, -1]), "i64[2] [9223372036854775807, -1]");
         assert_eq!(text(&[2], &[f64::NAN, f64::NEG_INFINITY]), "f64[2] [nan, -inf]");
-        assert_eq!(text(&[1], &[half::f16::from_f32(0.1)]), "f16[1] [0.09998]");
+        assert_eq!(text(&[1], &[crate::half::f16::from_f32(0.1)]), "f16[1] [0.09998]");
         assert_eq!(tensor(DType::Bool, &[2], &[0, 1]), "bool[2] [false, true]");
     }
 

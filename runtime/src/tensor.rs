@@ -141,8 +141,8 @@ pub fn element_f64(dtype: DType, bytes: &[u8], i: usize) -> Option<f64> {
     Some(match dtype {
         DType::F32 => f32::from_ne_bytes(b.try_into().ok()?).into(),
         DType::F64 => f64::from_ne_bytes(b.try_into().ok()?),
-        DType::F16 => half::f16::from_ne_bytes(b.try_into().ok()?).into(),
-        DType::BF16 => half::bf16::from_ne_bytes(b.try_into().ok()?).into(),
+        DType::F16 => crate::half::f16::from_ne_bytes(b.try_into().ok()?).into(),
+        DType::BF16 => crate::half::bf16::from_ne_bytes(b.try_into().ok()?).into(),
         DType::I8 => (b[0] as i8).into(),
         DType::U8 | DType::Bool => b[0].into(),
         DType::I32 => i32::from_ne_bytes(b.try_into().ok()?).into(),
@@ -169,7 +169,7 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f32 => F32, f64 => F64, half::f16 => F16, half::bf16 => BF16, i8 => I8, u8 => U8,
+elements!(f32 => F32, f64 => F64, crate::half::f16 => F16, crate::half::bf16 => BF16, i8 => I8, u8 => U8,
           i32 => I32, i64 => I64);
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Convolutions of every kind against the plain loops in f64.
 
-use half::{bf16, f16};
 use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
 use tfc_runtime::Pool;
 use tfc_runtime::conv::{ConvArgs, conv, simple};
+use tfc_runtime::half::{bf16, f16};
 
 struct Random(u64);
 
@@ -138,8 +138,8 @@ fn f64_convolutions() {
 
 #[test]
 fn half_convolutions() {
-    check::<f16>(DType::F16, 150, 2e-3, f16::from_f64, f16::to_f64);
-    check::<bf16>(DType::BF16, 150, 2e-2, bf16::from_f64, bf16::to_f64);
+    check::<f16>(DType::F16, 150, 2e-3, f16::from_f64, f64::from);
+    check::<bf16>(DType::BF16, 150, 2e-2, bf16::from_f64, f64::from);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Products against plain sums in f64.
 
-use half::{bf16, f16};
 use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_runtime::Pool;
 use tfc_runtime::gemm::kernel::Real;
 use tfc_runtime::gemm::{MatMulArgs, arch, matmul, real};
+use tfc_runtime::half::{bf16, f16};
 
 /// Small reproducible numbers.
 struct Random(u64);
@@ -50,8 +50,8 @@ macro_rules! elem {
 elem! {
     f32, F32, |v| v as f32, f64::from;
     f64, F64, |v| v, |v| v;
-    f16, F16, f16::from_f64, f16::to_f64;
-    bf16, BF16, bf16::from_f64, bf16::to_f64;
+    f16, F16, f16::from_f64, f64::from;
+    bf16, BF16, bf16::from_f64, f64::from;
     i32, I32, |v: f64| (v * 100.0) as i32, f64::from;
     i64, I64, |v: f64| (v * 100.0) as i64, |v| v as f64;
     i8, I8, |v: f64| (v * 3.0) as i8, f64::from;

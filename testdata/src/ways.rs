@@ -63,7 +63,9 @@ impl Subject {
         let emitter = Emitter {
             program: compiled.program(),
             graph_text: "",
-            link: LinkOptions { linker: None, symbols: true, exports: vec![] },
+            link: LinkOptions { symbols: true, ..LinkOptions::default() },
+            prefix: "graph",
+            cpu: tfc_codegen::Cpu::Portable,
         };
         emitter.write(Artifact::Executable, &exe, &mut timings).map_err(|e| e.to_string())?;
         let reference =

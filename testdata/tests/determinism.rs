@@ -16,7 +16,9 @@ fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
     let emitter = Emitter {
         program: compiled.program(),
         graph_text: &text,
-        link: LinkOptions { linker: None, symbols: false, exports: vec![] },
+        link: LinkOptions::default(),
+        prefix: "m",
+        cpu: tfc_codegen::Cpu::Portable,
     };
     artifacts
         .iter()

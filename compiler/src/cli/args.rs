@@ -151,12 +151,39 @@ pub struct Compile {
     #[arg(long)]
     pub symbols: bool,
 
+    /// What the C names of a library begin with [default: the name of the output]
+    #[arg(long, value_name = "NAME")]
+    pub prefix: Option<String>,
+
+    /// The processors the code is for
+    #[arg(long, value_enum, value_name = "CPU", default_value = "portable")]
+    pub cpu: CpuKind,
+
+    /// The machine programs are for, as Rust names it, such as aarch64-unknown-linux-gnu or
+    /// x86_64-unknown-linux-musl [default: this one]
+    #[arg(long, value_name = "TRIPLE")]
+    pub target: Option<String>,
+
+    /// Make an executable that needs no library of the machine it runs on
+    #[arg(long = "static")]
+    pub fixed: bool,
+
     /// Compile only these entries
     #[arg(long = "entry", value_name = "NAME")]
     pub entries: Vec<String>,
 
     #[command(flatten)]
     pub codegen: Codegen,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum CpuKind {
+    /// New and old ones: two versions of each kernel, chosen when the program starts
+    Portable,
+    /// Any of the last fifteen years: one version, smaller and slower
+    Baseline,
+    /// The one of this machine
+    Native,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum)]

@@ -3,17 +3,6 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::panic::PanicHookInfo;
-use std::sync::Mutex;
-
-/// The graph being compiled, so that a crash can save it.
-static INPUT: Mutex<Option<(String, String)>> = Mutex::new(None);
-
-/// Remembers the source a crash report should carry.
-pub fn remember(name: &str, text: &str) {
-    if let Ok(mut input) = INPUT.lock() {
-        *input = Some((name.to_string(), text.to_string()));
-    }
-}
 
 /// Replaces Rust's panic message by ours, and ends the process.
 pub fn install(args: &[OsString]) {
@@ -45,7 +34,7 @@ fn report(info: &PanicHookInfo<'_>, command: &str) -> String {
 
 /// Writes the command, the cause and the input where the user can find them.
 fn write_repro(what: &str, place: &str, command: &str) -> Option<String> {
-    let input = INPUT.try_lock().ok().and_then(|i| i.clone());
+    let input = crate::load::last_input();
     let (name, text) = input?;
     let mut out = String::new();
     let _ = writeln!(out, "// tfc {} failed here: {place}", env!("CARGO_PKG_VERSION"));

@@ -4,11 +4,24 @@ use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::emit::{Artifact, Emitter, destinations};
 use crate::error::Result;
+use crate::header;
 use crate::link::LinkOptions;
 use crate::load::source_files;
+use crate::target::Target;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use tfc_codegen::Cpu;
 use tfc_ir::diag::Diag;
+
+impl From<args::CpuKind> for Cpu {
+    fn from(kind: args::CpuKind) -> Cpu {
+        match kind {
+            args::CpuKind::Portable => Cpu::Portable,
+            args::CpuKind::Baseline => Cpu::Baseline,
+            args::CpuKind::Native => Cpu::Native,
+        }
+    }
+}
 
 impl From<args::EmitKind> for Artifact {
     fn from(kind: args::EmitKind) -> Artifact {
@@ -56,11 +69,20 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     // Checkpoints are the whole graph's, whichever entries are compiled.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
 
+    let prefix = prefix(args, &artifacts, &graph.name)?;
     let graph_text = tfc_ir::text::print(&compiled.graph);
     let emitter = Emitter {
         program: &compiled.program,
         graph_text: &graph_text,
-        link: LinkOptions { linker: args.linker.clone(), symbols: args.symbols, exports: vec![] },
+        link: LinkOptions {
+            linker: args.linker.clone(),
+            symbols: args.symbols,
+            fixed: args.fixed,
+            target: target(args, &artifacts)?,
+            ..LinkOptions::default()
+        },
+        prefix: &prefix,
+        cpu: args.cpu.into(),
     };
     if to_stdout {
         return print_artifacts(&emitter, &artifacts);
@@ -85,6 +107,36 @@ fn print_artifacts(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done
         text.push_str(&String::from_utf8_lossy(&emitter.bytes(*artifact)?));
     }
     Ok(text.into())
+}
+
+/// The machine to make programs for.
+fn target(args: &args::Compile, artifacts: &[Artifact]) -> Result<Target> {
+    if args.fixed && artifacts.iter().any(|a| *a == Artifact::SharedLibrary) {
+        let diag = Diag::error("E0914", "`--static` does not go with a shared library")
+            .help("leave out one of them: `--static` is for executables");
+        return Err(diag.into());
+    }
+    match &args.target {
+        // Text is the same for all, and needs no runtime.
+        Some(triple) if artifacts.iter().any(|a| !a.is_text()) => Target::named(triple),
+        _ => Ok(Target::host()),
+    }
+}
+
+/// Prefix of the C names, where the outputs have such: as asked for, or the name
+/// of the output without what marks it as a library.
+fn prefix(args: &args::Compile, artifacts: &[Artifact], graph: &str) -> Result<String> {
+    if !artifacts.iter().any(|a| a.has_names()) {
+        return Ok(String::new());
+    }
+    let output = args.output.as_deref().filter(|o| *o != Path::new("-"));
+    let stem = match output.and_then(Path::file_stem) {
+        Some(stem) => stem.to_string_lossy().into_owned(),
+        None => stem(args, graph).to_string_lossy().into_owned(),
+    };
+    let library = matches!(artifacts, [Artifact::StaticLibrary | Artifact::SharedLibrary]);
+    let stem = stem.strip_prefix("lib").filter(|s| library && !s.is_empty()).unwrap_or(&stem);
+    header::prefix(args.prefix.as_deref(), stem)
 }
 
 /// Name of the outputs: that of the file, or of the graph read from a pipe.

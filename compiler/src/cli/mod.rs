@@ -18,8 +18,6 @@ mod ops;
 mod opt;
 mod run;
 
-pub(crate) use bug::remember;
-
 use crate::driver::{Math, Options};
 use crate::error::{Error, Exit};
 use crate::load::{self, Loaded};

@@ -7,7 +7,7 @@
 use super::args;
 use super::args::Template;
 use crate::error::Result;
-use crate::link::reason;
+use crate::error::reason;
 use std::fs;
 use std::path::Path;
 use tfc_ir::diag::Diag;

@@ -452,12 +452,33 @@ pub const CODES: &[Code] = &[
     late(
         "E0805",
         "this machine cannot run the program",
-        "The program was built for a processor with instructions this one lacks. Compile it for this machine.",
+        "The program was built for a processor with instructions this one lacks. Compile it for plainer ones (`--cpu baseline`), or on this machine (`--cpu native`).",
     ),
     late(
         "E0806",
         "a damaged program",
         "The data inside the compiled program is not what its code expects: copy or build it again.",
+    ),
+    late(
+        "E0807",
+        "a header and a library that do not belong together",
+        "The C header was made for another version of the graph than the library, or by another tfc. Where the library is linked the linker says so, missing a symbol such as `net_library_0123456789abcdef`; where it is opened at run time, loading says so. Make both at once: `tfc compile net.graph --emit lib,header`.",
+    ),
+    command(
+        "E0808",
+        "no name for C functions",
+        "The C functions of a model begin with the name of the output, or with `--prefix`. It must be an identifier, and not one that C's own libraries or tfc use: with the prefix `pthread` an entry `create` would be `pthread_create`.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph --emit header -o tfc.h",
+        "tfc compile m.graph --emit header -o tfc.h --prefix net",
+    ),
+    command(
+        "E0809",
+        "a machine no programs can be made for",
+        "Programs can be made for x86_64 and aarch64 Linux, with glibc or musl. For another target than tfc's own the runtime is made when first needed; that takes `rustc` and Rust's library for the target (`rustup target add`). Programs for glibc also take a C compiler for the target.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m --target sparc64-unknown-linux-gnu",
+        "tfc compile m.graph -o m",
     ),
     late(
         "E0820",

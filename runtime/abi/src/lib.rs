@@ -32,8 +32,7 @@ pub const ABI_VERSION: u32 = 2;
 ///   with one ranged loop ignores the second pair.
 pub type KernelFn = unsafe extern "C" fn(bufs: *const *mut u8, dims: *const i64, range: *const i64);
 
-/// What a program's object file exports as `<prefix>_program`, and what the JIT
-/// builds in memory.
+/// A compiled program, in an object file or as the JIT builds it in memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramDesc {
@@ -63,6 +62,27 @@ pub struct ProgramDesc {
 unsafe impl Sync for ProgramDesc {}
 // SAFETY: as above.
 unsafe impl Send for ProgramDesc {}
+
+/// What a library of a model exports, as `<prefix>_library` and under a name with
+/// a hash of its contents.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LibraryDesc {
+    /// [`ABI_VERSION`] of the compiler that wrote this.
+    pub version: u32,
+    pub reserved: u32,
+    /// Hash of what the header relies on; the loader compares it with the
+    /// header's.
+    pub interface: u64,
+    /// The runtime's table of functions.
+    pub runtime: *const u8,
+    pub program: *const ProgramDesc,
+}
+
+// SAFETY: a descriptor only points at immutable program data.
+unsafe impl Sync for LibraryDesc {}
+// SAFETY: as above.
+unsafe impl Send for LibraryDesc {}
 
 /// Bits of [`ProgramDesc::cpu_features`].
 pub mod cpu {

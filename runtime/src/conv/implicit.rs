@@ -61,7 +61,7 @@ macro_rules! halves {
     )*};
 }
 
-halves!(half::f16, half::bf16);
+halves!(crate::half::f16, crate::half::bf16);
 
 /// # Safety
 /// As [`super::conv`], for elements `E`.

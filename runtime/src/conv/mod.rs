@@ -13,8 +13,8 @@ pub mod windows;
 
 use crate::gemm::BlockFn;
 use crate::gemm::simple::Truth;
+use crate::half::{bf16, f16};
 use crate::pool::Pool;
-use half::{bf16, f16};
 use tfc_abi::DType;
 use tfc_abi::plan::{Conv, ConvKind};
 

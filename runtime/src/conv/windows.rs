@@ -2,7 +2,7 @@
 
 use super::ConvArgs;
 use crate::gemm::pack::{Operand, pad};
-use half::{bf16, f16};
+use crate::half::{bf16, f16};
 
 /// An element in memory that is computed with as a `T`.
 pub trait Widen<T>: Copy + Send + Sync {

@@ -36,9 +36,9 @@ pub mod arch {
     }
 }
 
+use crate::half::{bf16, f16};
 use crate::pool::Pool;
 use driver::{Rect, rectangle};
-use half::{bf16, f16};
 use kernel::{Kernels, Real};
 use pack::{Operand, Strided};
 use std::cell::RefCell;

@@ -5,7 +5,7 @@
 //! after step, zeros beyond the last lane. Transposition, conversion from
 //! half-precision and the gathering of convolution windows all happen here.
 
-use half::{bf16, f16};
+use crate::half::{bf16, f16};
 
 pub trait Operand<T>: Sync {
     /// Writes lanes `lane..lane + lanes` and steps `step..step + steps` to

@@ -1,8 +1,8 @@
 //! Products by plain loops: integers and truth values, for which nobody waits.
 
 use super::{BlockFn, MatMulArgs};
+use crate::half::{bf16, f16};
 use crate::pool::Pool;
-use half::{bf16, f16};
 
 /// An element and the type its sums are kept in.
 pub trait Number: Copy + Send + Sync {

@@ -1,8 +1,8 @@
 //! Small tensors written on the command line: `1.5`, `true`, `[[1, 2], [3, 4]]`.
 
 use crate::error::{Error, Result};
+use crate::half::{bf16, f16};
 use crate::tensor::TensorBuf;
-use half::{bf16, f16};
 use tfc_abi::DType;
 
 /// Deepest nesting of brackets.

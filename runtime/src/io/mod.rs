@@ -19,6 +19,7 @@
 
 mod array;
 pub mod crc;
+pub mod inflate;
 pub mod json;
 pub mod literal;
 pub mod npy;

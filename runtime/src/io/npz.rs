@@ -1,7 +1,7 @@
 //! `.npz`: a zip archive of `.npy` files.
 
 use super::crc::{Crc32, crc32};
-use super::{Array, Fault, Reason, malformed, npy};
+use super::{Array, Fault, Reason, inflate, malformed, npy};
 use crate::tensor::TensorBuf;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -176,8 +176,8 @@ fn inflate(packed: &[u8], m: &Member) -> Reason<Vec<u8>> {
         return malformed(format!("member `{}` claims an impossible size", m.name));
     }
     let limit = usize::try_from(m.size).unwrap_or(usize::MAX);
-    match miniz_oxide::inflate::decompress_to_vec_with_limit(packed, limit) {
-        Ok(data) if data.len() as u64 == m.size => Ok(data),
+    match inflate::inflate(packed, limit) {
+        Some(data) if data.len() as u64 == m.size => Ok(data),
         _ => malformed(format!("member `{}` does not decompress", m.name)),
     }
 }

@@ -222,7 +222,7 @@ mod tests {
 
     fn sample() -> Vec<u8> {
         let a = TensorBuf::from_slice(&[3], &[1f32, 2., 3.]).unwrap();
-        let b = TensorBuf::from_slice(&[], &[half::bf16::ONE]).unwrap();
+        let b = TensorBuf::from_slice(&[], &[crate::half::bf16::ONE]).unwrap();
         let mut bytes = vec![];
         write(&mut bytes, &[("a", a.view()), ("b\"\n", b.view())], &[("graph", "m")]).unwrap();
         bytes

@@ -32,19 +32,29 @@ struct Shared {
 
 /// The runners an entry needs, by index, in the order of the plan.
 pub fn needed(plan: &Plan, entry: usize) -> Vec<usize> {
+    let taken = |q: &usize| takes(plan, entry, *q);
+    closure(plan, (0..plan.queues.len()).filter(taken).collect())
+}
+
+/// The runners that fill a queue, directly or through other queues.
+pub fn fillers(plan: &Plan, queue: usize) -> Vec<usize> {
+    closure(plan, vec![queue])
+}
+
+fn takes(plan: &Plan, entry: usize, queue: usize) -> bool {
+    let entry = plan.entries.get(entry);
+    entry.is_some_and(|e| uses_queue(e, queue as u32, QueueAction::takes))
+}
+
+/// The runners that fill these queues, and those they take from in turn.
+fn closure(plan: &Plan, mut open: Vec<usize>) -> Vec<usize> {
     let mut needed: Vec<usize> = vec![];
-    let mut open = vec![entry];
-    while let Some(user) = open.pop() {
-        for queue in 0..plan.queues.len() as u32 {
-            let takes = |e: usize| uses_queue(&plan.entries[e], queue, QueueAction::takes);
-            if plan.entries.get(user).is_none() || !takes(user) {
-                continue;
-            }
-            for (i, e) in plan.entries.iter().enumerate() {
-                if e.runner && !needed.contains(&i) && uses_queue(e, queue, QueueAction::gives) {
-                    needed.push(i);
-                    open.push(i);
-                }
+    while let Some(queue) = open.pop() {
+        for (i, e) in plan.entries.iter().enumerate() {
+            let fills = e.runner && uses_queue(e, queue as u32, QueueAction::gives);
+            if fills && !needed.contains(&i) {
+                needed.push(i);
+                open.extend((0..plan.queues.len()).filter(|q| takes(plan, i, *q)));
             }
         }
     }
@@ -75,28 +85,37 @@ pub fn readers(model: &Model, entry: usize) -> Vec<String> {
 impl Runners {
     /// Starts the runners an entry needs; none if it needs none.
     pub fn start(model: &Arc<Model>, entry: usize) -> Result<Runners> {
-        let indices = needed(model.plan(), entry);
-        let shared = Arc::new(Shared::default());
-        let mut runners = Runners { model: model.clone(), threads: vec![], shared: shared.clone() };
-        for &i in &indices {
-            count(model, i, true);
+        let mut runners = Runners::none(model);
+        runners.add(&needed(model.plan(), entry))?;
+        Ok(runners)
+    }
+
+    /// No runners, for now.
+    pub fn none(model: &Arc<Model>) -> Runners {
+        Runners { model: model.clone(), threads: vec![], shared: Arc::default() }
+    }
+
+    /// Starts further runners, none of which is at work.
+    pub fn add(&mut self, indices: &[usize]) -> Result<()> {
+        for &i in indices {
+            count(&self.model, i, true);
         }
         for (at, &i) in indices.iter().enumerate() {
-            let (model, shared) = (model.clone(), shared.clone());
+            let (model, shared) = (self.model.clone(), self.shared.clone());
             let name = model.plan().entries[i].name.clone();
             let thread = std::thread::Builder::new().name(name).spawn(move || {
                 run(&model, i, &shared);
                 count(&model, i, false);
             });
             match thread {
-                Ok(thread) => runners.threads.push(thread),
+                Ok(thread) => self.threads.push(thread),
                 Err(e) => {
-                    indices[at..].iter().for_each(|i| count(&runners.model, *i, false));
+                    indices[at..].iter().for_each(|i| count(&self.model, *i, false));
                     return Err(Error::io("E0571", format!("cannot start a runner: {e}")));
                 }
             }
         }
-        Ok(runners)
+        Ok(())
     }
 
     pub fn is_empty(&self) -> bool {

@@ -155,8 +155,8 @@ fn fits(dtype: DType, v: i64) -> bool {
 pub(super) fn push_float(out: &mut Vec<u8>, dtype: DType, v: f64, single: f32) {
     match dtype {
         DType::F32 => out.extend(single.to_ne_bytes()),
-        DType::F16 => out.extend(half::f16::from_f64(v).to_ne_bytes()),
-        DType::BF16 => out.extend(half::bf16::from_f64(v).to_ne_bytes()),
+        DType::F16 => out.extend(crate::half::f16::from_f64(v).to_ne_bytes()),
+        DType::BF16 => out.extend(crate::half::bf16::from_f64(v).to_ne_bytes()),
         _ => out.extend(v.to_ne_bytes()),
     }
 }

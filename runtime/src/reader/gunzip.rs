@@ -2,14 +2,12 @@
 //! of it is in memory.
 
 use crate::io::crc::Crc32;
-use miniz_oxide::inflate::stream::{InflateState, inflate};
-use miniz_oxide::{DataFormat, MZError, MZFlush, MZStatus};
+use crate::io::inflate::Inflate;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Error, Read, Result};
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Result};
 
 pub struct Gunzip {
-    file: BufReader<File>,
-    state: Box<InflateState>,
+    data: Inflate<BufReader<File>>,
     crc: Crc32,
     /// Bytes so far.
     size: u64,
@@ -48,15 +46,14 @@ impl Gunzip {
         if flags & 2 != 0 {
             exact(&mut file, &mut [0; 2])?;
         }
-        let state = InflateState::new_boxed(DataFormat::Raw);
-        Ok(Gunzip { file, state, crc: Crc32::default(), size: 0, over: false })
+        Ok(Gunzip { data: Inflate::new(file), crc: Crc32::default(), size: 0, over: false })
     }
 
     /// Holds what came against the checksum and the length at the end.
     fn end(&mut self) -> Result<()> {
         let mut tail = [[0; 4]; 2];
         for word in &mut tail {
-            exact(&mut self.file, word)?;
+            self.data.behind(word).map_err(in_words)?;
         }
         let [crc, size] = tail.map(u32::from_le_bytes);
         if size != self.size as u32 || crc != self.crc.finish() {
@@ -68,36 +65,28 @@ impl Gunzip {
 }
 
 fn exact(file: &mut impl Read, out: &mut [u8]) -> Result<()> {
-    file.read_exact(out).map_err(|e| match e.kind() {
-        std::io::ErrorKind::UnexpectedEof => bad("the file ends too early"),
+    file.read_exact(out).map_err(in_words)
+}
+
+fn in_words(e: Error) -> Error {
+    match e.kind() {
+        ErrorKind::UnexpectedEof => bad("the file ends too early"),
+        ErrorKind::InvalidData => bad("its data is damaged"),
         _ => e,
-    })
+    }
 }
 
 impl Read for Gunzip {
     fn read(&mut self, out: &mut [u8]) -> Result<usize> {
-        while !self.over && !out.is_empty() {
-            let input = self.file.fill_buf()?;
-            let at_end = input.is_empty();
-            let step = inflate(&mut self.state, input, out, MZFlush::None);
-            self.file.consume(step.bytes_consumed);
-            let written = step.bytes_written;
-            self.crc.update(&out[..written]);
-            self.size += written as u64;
-            match step.status {
-                Ok(MZStatus::StreamEnd) => self.end()?,
-                Ok(_) => {}
-                Err(MZError::Buf) if !at_end => {}
-                Err(MZError::Buf) => return Err(bad("the file ends too early")),
-                Err(_) => return Err(bad("its data is damaged")),
-            }
-            if written > 0 {
-                return Ok(written);
-            }
-            if at_end && !self.over {
-                return Err(bad("the file ends too early"));
-            }
+        if self.over || out.is_empty() {
+            return Ok(0);
         }
-        Ok(0)
+        let written = self.data.read(out).map_err(in_words)?;
+        self.crc.update(&out[..written]);
+        self.size += written as u64;
+        if written == 0 {
+            self.end()?;
+        }
+        Ok(written)
     }
 }
