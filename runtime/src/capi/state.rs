@@ -5,7 +5,6 @@ use crate::checkpoint::{self, Save};
 use crate::cli::statefile;
 use crate::error::{Error, Result};
 use crate::model::Model;
-use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
 use std::path::Path;
 
@@ -138,7 +137,7 @@ pub unsafe extern "C" fn checkpoint_save(
         // SAFETY: the caller's promise.
         let (m, dir) = unsafe { (model(handle)?, text(dir, "the directory")?) };
         let keep = if keep == 0 { checkpoint::DEFAULT_KEEP } else { keep };
-        let what = Save { step, positions: BTreeMap::new(), keep };
+        let what = Save { step, keep, ..Save::default() };
         checkpoint::save(&m.model, Path::new(dir), &what).map(drop)
     })
 }
@@ -164,8 +163,7 @@ pub unsafe extern "C" fn checkpoint_restore(
             return Ok(());
         };
         m.runners.stop()?;
-        checkpoint::load_exact(&m.model, &manifest.data(&path))?;
-        checkpoint::go_to_positions(&m.model, &manifest)?;
+        checkpoint::resume(&m.model, &manifest, &path)?;
         if !step.is_null() {
             // SAFETY: as above.
             unsafe { *step = manifest.step };
