@@ -21,8 +21,9 @@ fn executable(text: &str, path: &Path) {
     let mut timings = tfc::driver::Timings::default();
     let (graph, options) = (graph(text), tfc::Options::default());
     let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
-    let link = LinkOptions { linker: None, symbols: true, exports: vec![] };
-    let emitter = Emitter { program: compiled.program(), graph_text: "", link };
+    let link = LinkOptions { symbols: true, ..LinkOptions::default() };
+    let cpu = tfc_codegen::Cpu::Portable;
+    let emitter = Emitter { program: compiled.program(), graph_text: "", link, prefix: "m", cpu };
     emitter.write(Artifact::Executable, path, &mut timings).unwrap();
 }
 
