@@ -58,7 +58,7 @@ pub fn compile(program: &Program) -> Result<Code, CodegenError> {
 
 pub(crate) fn compile_for(program: &Program, cpu: Cpu) -> Result<Code, CodegenError> {
     check(program)?;
-    let Isa { isa, features } = target::isas(cpu, false)?.swap_remove(0);
+    let Isa { isa, features } = target::isas(cpu, false, None)?.swap_remove(0);
     let emit_target = target::emit_target(isa.as_ref());
     let mut ctx = cranelift_codegen::Context::new();
     let mut control = Default::default();

@@ -6,8 +6,8 @@
 //! Each piece is its length in eight bytes, little-endian, and its bytes.
 
 use crate::driver::Options;
+use crate::error::reason;
 use crate::error::{Error, Result};
-use crate::link::reason;
 use crate::module::Module;
 use std::path::Path;
 use tfc_codegen::Code;
