@@ -47,7 +47,7 @@ impl Module {
         }
         let sum = hash(&out);
         out.extend(sum);
-        crate::emit::write_file(path.as_ref(), &out)
+        Ok(tfc_runtime::files::replace(path.as_ref(), |file| file.write_all(&out))?)
     }
 
     /// Reads a module that [`Module::save`] wrote, and initialises its variables.
