@@ -21,6 +21,24 @@ pub struct ElementCost {
     pub loops: bool,
 }
 
+/// How one element of a result asks for an operand.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Asks {
+    /// Places in the code.
+    pub sites: u32,
+    /// Elements, with those of loops; a loop of unknown length counts as many.
+    pub elements: i64,
+}
+
+/// By operand, how an element of an op that pulls its operands from other indices
+/// asks for it; once, for other ops.
+pub fn asks(op: Op, attrs: &Attrs, operands: &[TensorType], result: &TensorType) -> Vec<Asks> {
+    match &op.def().lower {
+        Lower::Index(_) => count(op, attrs, operands, result).asks,
+        _ => vec![Asks { sites: 1, elements: 1 }; operands.len()],
+    }
+}
+
 /// The cost of an element of a map, or of an op that pulls its operands from other
 /// indices; nothing for other ops.
 pub fn element_cost(
@@ -29,8 +47,27 @@ pub fn element_cost(
     operands: &[TensorType],
     result: &TensorType,
 ) -> ElementCost {
-    let mut count =
-        Count { attrs, operands, result, types: vec![], ops: 0, flops: 0, loops: false };
+    let count = count(op, attrs, operands, result);
+    ElementCost { ops: count.ops, flops: count.flops, loops: count.loops }
+}
+
+fn count<'a>(
+    op: Op,
+    attrs: &'a Attrs,
+    operands: &'a [TensorType],
+    result: &'a TensorType,
+) -> Count<'a> {
+    let mut count = Count {
+        attrs,
+        operands,
+        result,
+        types: vec![],
+        ops: 0,
+        flops: 0,
+        loops: false,
+        asks: vec![Asks::default(); operands.len()],
+        inside: 1,
+    };
     match &op.def().lower {
         Lower::Map(f) => {
             let args: Vec<Reg> =
@@ -43,7 +80,7 @@ pub fn element_cost(
         }
         _ => {}
     }
-    ElementCost { ops: count.ops, flops: count.flops, loops: count.loops }
+    count
 }
 
 /// The cost of an element of a map on operands of its usual types.
@@ -93,6 +130,9 @@ struct Count<'a> {
     ops: u32,
     flops: u32,
     loops: bool,
+    asks: Vec<Asks>,
+    /// Iterations of the loops around, for one element.
+    inside: i64,
 }
 
 impl Count<'_> {
@@ -104,6 +144,10 @@ impl Count<'_> {
 
 impl Pull for Count<'_> {
     fn operand(&mut self, i: usize, _at: &[Ix]) -> Reg {
+        if let Some(asks) = self.asks.get_mut(i) {
+            asks.sites += 1;
+            asks.elements = asks.elements.saturating_add(self.inside);
+        }
         let dtype = self.operand_type(i).dtype;
         self.reg(ScalarType::of(dtype))
     }
@@ -168,6 +212,12 @@ impl Pull for Count<'_> {
     ) -> Reg {
         let at: Vec<Ix> = (0..extents.len()).map(|i| Ix::var(LoopVar::new(1000 + i))).collect();
         self.loops = true;
-        body(self, &at)
+        let outside = self.inside;
+        for extent in extents {
+            self.inside = self.inside.saturating_mul(extent.as_const().unwrap_or(1 << 20));
+        }
+        let out = body(self, &at);
+        self.inside = outside;
+        out
     }
 }

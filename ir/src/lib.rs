@@ -29,6 +29,7 @@ pub mod graph;
 pub mod interp;
 pub mod kernel;
 pub mod lower;
+pub mod magnitude;
 pub mod op;
 pub mod ops;
 pub mod program;

@@ -28,6 +28,7 @@
 //! and bools every rule must be exact. The harness (`passes/tests/rules.rs`)
 //! decides whether a declared class is true.
 
+use crate::magnitude::{Magnitude, is_normal};
 use crate::vjp::{Emit, V};
 use crate::{Attrs, Dim, Op, Tensor, TensorType};
 
@@ -39,6 +40,9 @@ pub struct Rule {
     pub lhs: &'static str,
     pub rhs: Rhs,
     pub guard: Option<fn(&Match<'_>) -> bool>,
+    /// What must be proved of the magnitudes for the class to hold: nothing in
+    /// between overflows or underflows. `--fast-math` does not ask.
+    pub within: Option<fn(&Match<'_>) -> bool>,
     /// Why it holds and what it buys, for the reference.
     pub why: &'static str,
 }
@@ -61,8 +65,10 @@ pub enum Group {
 pub enum Class {
     /// Bit for bit equal, but for the payload of a NaN.
     Exact,
-    /// Rounds differently, or gives a zero of the other sign, as long as nothing
-    /// in between overflows or underflows.
+    /// Rounds differently, or gives a zero of the other sign. Over the whole range
+    /// of the type: what is finite stays finite, and is off by no more than what
+    /// was written may be. Where that overflows on the way, the result may be the
+    /// finite one it should have been.
     Round,
     /// As `Round` wherever the left-hand side is finite; where that is NaN or
     /// infinite, anything. Used by default only inside gradients, which nobody
@@ -86,10 +92,13 @@ pub enum Fact {
     NonZero,
     /// An index the op that reads it has.
     InRange,
+    /// NaN, or at most zero.
+    NonPos,
 }
 
 impl Fact {
-    pub const ALL: [Fact; 4] = [Fact::NonNeg, Fact::Finite, Fact::NonZero, Fact::InRange];
+    pub const ALL: [Fact; 5] =
+        [Fact::NonNeg, Fact::Finite, Fact::NonZero, Fact::InRange, Fact::NonPos];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -97,6 +106,7 @@ impl Fact {
             Fact::Finite => "finite",
             Fact::NonZero => "nonzero",
             Fact::InRange => "in range",
+            Fact::NonPos => "nonpos",
         }
     }
 
@@ -120,7 +130,16 @@ impl Rule {
         why: &'static str,
     ) -> Rule {
         let rhs = Rhs::Text(rhs);
-        Rule { name, group: Group::C, class: Class::Exact, lhs, rhs, guard: None, why }
+        Rule {
+            name,
+            group: Group::C,
+            class: Class::Exact,
+            lhs,
+            rhs,
+            guard: None,
+            within: None,
+            why,
+        }
     }
 
     /// With a computed right-hand side; of class exact unless said otherwise.
@@ -131,7 +150,16 @@ impl Rule {
         why: &'static str,
     ) -> Rule {
         let rhs = Rhs::Fn(rhs);
-        Rule { name, group: Group::C, class: Class::Exact, lhs, rhs, guard: None, why }
+        Rule {
+            name,
+            group: Group::C,
+            class: Class::Exact,
+            lhs,
+            rhs,
+            guard: None,
+            within: None,
+            why,
+        }
     }
 
     pub const fn round(self) -> Rule {
@@ -157,6 +185,10 @@ impl Rule {
     pub const fn when(self, guard: fn(&Match<'_>) -> bool) -> Rule {
         Rule { guard: Some(guard), ..self }
     }
+
+    pub const fn within(self, proof: fn(&Match<'_>) -> bool) -> Rule {
+        Rule { within: Some(proof), ..self }
+    }
 }
 
 /// What a rule may ask of the values it matched, besides emitting new ones.
@@ -164,6 +196,8 @@ pub trait Rewrite: Emit {
     /// The value every element has, as a scalar, if known.
     fn splat_of(&self, v: V) -> Option<Tensor>;
     fn has(&self, v: V, fact: Fact) -> bool;
+    /// How large and how small its elements can be.
+    fn magnitude(&self, v: V) -> Magnitude;
     /// Whether the value is known to be a repeated smaller one.
     fn is_broadcast(&self, v: V) -> bool;
     /// Emits the gradient term of operand `i` of `op`.
@@ -232,6 +266,33 @@ impl<'a> Match<'a> {
     /// itself, which would only learn that what they make is one (or zero).
     pub fn joins(&self) -> bool {
         self.var("x") != self.root && self.full_size(&["x"])
+    }
+
+    pub fn has(&self, name: &str, fact: Fact) -> bool {
+        self.e.has(self.var(name), fact)
+    }
+
+    pub fn magnitude(&self, name: &str) -> Magnitude {
+        self.e.magnitude(self.var(name))
+    }
+
+    /// Whether a constant made at compile time is of normal size in the type of
+    /// the result: one that overflows or underflows would say nothing any more.
+    pub fn makes(&self, value: f64) -> bool {
+        let dtype = self.root_ty().dtype;
+        !dtype.is_float() || is_normal(value, dtype)
+    }
+
+    /// Whether values of these magnitudes neither overflow nor underflow.
+    pub fn normal(&self, m: Magnitude) -> bool {
+        let dtype = self.root_ty().dtype;
+        !dtype.is_float() || m.below(dtype) && m.above(dtype)
+    }
+
+    /// Whether values of these magnitudes do not overflow.
+    pub fn bounded(&self, m: Magnitude) -> bool {
+        let dtype = self.root_ty().dtype;
+        !dtype.is_float() || m.below(dtype)
     }
 
     pub fn head(&self, label: &str) -> Option<&'a Head> {

@@ -9,10 +9,11 @@ use crate::util::{Stop, each_func, rewrite};
 use std::sync::Arc;
 use tfc_ir::build::Rewriter;
 use tfc_ir::diag::Diag;
-use tfc_ir::eval::Array;
+use tfc_ir::eval::{Array, Data};
 use tfc_ir::lower::Lower;
+use tfc_ir::magnitude::is_normal;
 use tfc_ir::op::{Eval, EvalCx};
-use tfc_ir::{Attr, Attrs, Func, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId};
+use tfc_ir::{Attr, Attrs, DType, Func, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId};
 
 /// Folding must not grow the program.
 pub const MAX_BYTES: i64 = 64 * 1024;
@@ -107,10 +108,58 @@ fn evaluate(
     node: &Node,
     results: &[TensorType],
 ) -> Option<Tensor> {
+    Some(evaluated(eval, operands, &node.attrs, results)?.to_tensor())
+}
+
+/// The value of an op on known operands; `None` if it needs what only run time
+/// knows, or if it overflows or underflows: such a constant says nothing of what
+/// it was made from, and must not meet others.
+pub(crate) fn evaluated(
+    eval: EvalFn,
+    operands: &[Array],
+    attrs: &Attrs,
+    results: &[TensorType],
+) -> Option<Array> {
     // No dim has a value at compile time: an op that needs one says so.
-    let cx = EvalCx { operands, attrs: &node.attrs, results, dims: &|_| None };
-    let array = eval(&cx).ok()?.pop()?;
-    Some(array.to_tensor())
+    let cx = EvalCx { operands, attrs, results, dims: &|_| None };
+    let out = eval(&cx).ok()?.pop()?;
+    let Data::Float(values) = &out.data else { return Some(out) };
+    let plain = |v: &f64| *v == 0.0 || is_normal(*v, out.dtype);
+    if values.iter().any(|v| !plain(v)) && operands.iter().all(usual) {
+        return None;
+    }
+    // The same in the widest type shows a zero that should not be one.
+    if out.dtype != DType::F64 && values.iter().any(|v| *v == 0.0) {
+        let wide = |a: &Array| match a.dtype.is_float() {
+            true => Array { dtype: DType::F64, ..a.clone() },
+            false => a.clone(),
+        };
+        let wider: Vec<Array> = operands.iter().map(wide).collect();
+        let results: Vec<TensorType> =
+            results.iter().map(|t| TensorType::new(DType::F64, t.shape.clone())).collect();
+        let mut attrs = attrs.clone();
+        if attrs.dtype("to").is_some() {
+            attrs.set("to", Attr::DType(DType::F64));
+        }
+        let cx = EvalCx { operands: &wider, attrs: &attrs, results: &results, dims: &|_| None };
+        let exact = eval(&cx).ok().and_then(|mut a| a.pop());
+        if let Some(Array { data: Data::Float(exact), .. }) = exact
+            && exact.shape() == values.shape()
+            && exact.iter().zip(values).any(|(e, v)| *v == 0.0 && *e != 0.0)
+        {
+            return None;
+        }
+    }
+    Some(out)
+}
+
+/// Whether an operand is of the kind whose infinities come from overflow: no
+/// element of it is infinite, NaN, zero (which may be divided by) or subnormal.
+fn usual(a: &Array) -> bool {
+    match &a.data {
+        Data::Float(values) => values.iter().all(|v| is_normal(*v, a.dtype)),
+        _ => true,
+    }
 }
 
 fn constant(r: &mut Rewriter<'_>, node: &Node, tensor: Tensor) -> Result<ValueId, Stop> {

@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::eval::round_to;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -40,14 +41,16 @@ const RULES: &[Rule] = &[
         "(add x (add #c #d))",
         "constants add up at compile time",
     )
-    .round(),
+    .when(|m| exact_sum(m))
+    .refine(),
     Rule::exact(
         "add.splat_sub",
         "(add (sub #c x) #d)",
         "(sub (add #c #d) x)",
         "constants add up at compile time",
     )
-    .round(),
+    .when(|m| exact_sum(m))
+    .refine(),
     Rule::exact(
         "add.factor",
         "(add (mul a b) (mul a c))",
@@ -55,6 +58,7 @@ const RULES: &[Rule] = &[
         "one product fewer",
     )
     .when(different_factors)
+    .within(|m| m.bounded(m.magnitude("b").or(m.magnitude("c")).summed(1)))
     .refine(),
     Rule::exact(
         "add.factor_opposite",
@@ -63,6 +67,10 @@ const RULES: &[Rule] = &[
         "one product fewer",
     )
     .when(opposite_factors)
+    .within(|m| {
+        let sum = m.magnitude("x").or(m.magnitude("y")).summed(1);
+        m.splat("c").is_some_and(|c| c >= 1.0) || m.bounded(sum)
+    })
     .round(),
     Rule::exact(
         "add.factor_self",
@@ -79,13 +87,14 @@ const RULES: &[Rule] = &[
     )
     .when(|m| m.root_ty().dtype.is_float())
     .group(Group::X)
-    .refine(),
+    .special(),
     Rule::exact(
         "add.matmul_left",
         "(add (matmul:m a b) (matmul:m a c))",
         "(matmul:m a (add b c))",
         "half the multiplications",
     )
+    .within(|m| m.bounded(m.magnitude("b").or(m.magnitude("c")).summed(1)))
     .refine(),
     Rule::exact(
         "add.matmul_right",
@@ -93,6 +102,7 @@ const RULES: &[Rule] = &[
         "(matmul:m (add a b) c)",
         "half the multiplications",
     )
+    .within(|m| m.bounded(m.magnitude("a").or(m.magnitude("b")).summed(1)))
     .refine(),
     Rule::exact(
         "add.sums",
@@ -102,7 +112,7 @@ const RULES: &[Rule] = &[
     )
     .when(same_shapes)
     .group(Group::X)
-    .round(),
+    .special(),
     Rule::exact(
         "add.selects",
         "(add (select c x 0) (select c 0 y))",
@@ -118,7 +128,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.joins())
-    .round(),
+    .special(),
     Rule::exact(
         "add.bcast_out",
         "(add (add x (broadcast:b p)) y)",
@@ -127,7 +137,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::X)
     .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
-    .round(),
+    .special(),
     Rule::exact(
         "add.bcast_sub",
         "(add (sub x (broadcast:b p)) (broadcast:b q))",
@@ -136,7 +146,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.joins())
-    .round(),
+    .special(),
     Rule::exact(
         "add.assoc",
         "(add (add x y) z)",
@@ -144,8 +154,19 @@ const RULES: &[Rule] = &[
         "addition associates, up to rounding",
     )
     .group(Group::X)
-    .round(),
+    .special(),
 ];
+
+/// Whether the constants add up to one that is not rounded: `x + (c + d)` is then
+/// no less precise than `(x + c) + d`.
+fn exact_sum(m: &Match<'_>) -> bool {
+    let (Some(c), Some(d)) = (m.splat("c"), m.splat("d")) else { return false };
+    let dtype = m.root_ty().dtype;
+    let sum = c + d;
+    // In `f64` the parts must come back.
+    let whole = sum - c == d && sum - d == c;
+    !dtype.is_float() || sum.is_finite() && whole && round_to(dtype, sum) == sum
+}
 
 /// Twice the same product is a multiple of it; with a constant for the common
 /// factor there would be no end of multiples.

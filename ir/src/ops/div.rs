@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
         "a product is cheaper than a quotient",
     )
     .when(|m| {
-        m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| c != 0.0 && c.is_finite())
+        m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| m.makes(c) && m.makes(1.0 / c))
     })
     .round(),
     Rule::exact("div.neg", "(div (neg x) y)", "(neg (div x y))", "the sign moves outward")
@@ -71,6 +71,7 @@ const RULES: &[Rule] = &[
         "a product is cheaper than a quotient",
     )
     .when(|m| m.root_ty().dtype.is_float())
+    .within(|m| m.normal(m.magnitude("y").times(m.magnitude("z"))))
     .round(),
     Rule::exact(
         "div.by_div",
@@ -79,6 +80,7 @@ const RULES: &[Rule] = &[
         "a product is cheaper than a quotient",
     )
     .when(|m| m.root_ty().dtype.is_float())
+    .within(|m| m.normal(m.magnitude("x").times(m.magnitude("z"))))
     .round(),
     Rule::exact(
         "div.splats",
@@ -86,10 +88,7 @@ const RULES: &[Rule] = &[
         "(mul x (div #c #d))",
         "constants divide at compile time",
     )
-    .when(|m| m.root_ty().dtype.is_float())
-    .when(|m| {
-        m.root_ty().dtype.is_float() && m.splat("d").is_some_and(|d| d != 0.0 && d.is_finite())
-    })
+    .when(|m| m.root_ty().dtype.is_float() && quotient(m, "c", "d"))
     .round(),
     Rule::exact(
         "div.sqrt",
@@ -124,6 +123,7 @@ const RULES: &[Rule] = &[
             && m.splat("s").is_none()
             && m.ty("s").shape.len() < m.root_ty().shape.len()
     })
+    .within(|m| m.normal(m.magnitude("s").reciprocal()))
     .round(),
     Rule::exact(
         "div.bcast_join",
@@ -133,6 +133,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
+    .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q"))))
     .round(),
     Rule::exact(
         "div.bcast_mul",
@@ -142,6 +143,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
+    .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q").reciprocal())))
     .round(),
     Rule::exact(
         "vjp.log_of_quotient",
@@ -160,6 +162,12 @@ const RULES: &[Rule] = &[
     .group(Group::V)
     .refine(),
 ];
+
+/// Whether the quotient of two constants is one of normal size.
+pub fn quotient(m: &Match<'_>, above: &str, below: &str) -> bool {
+    let (Some(c), Some(d)) = (m.splat(above), m.splat(below)) else { return false };
+    m.makes(c) && m.makes(d) && m.makes(c / d)
+}
 
 /// Whether `#c` and its reciprocal are powers of two of normal size.
 fn power_of_two(m: &Match<'_>) -> bool {

@@ -32,6 +32,7 @@ const RULES: &[Rule] = &[
         "(div (exp x) y)",
         "one division instead of a logarithm",
     )
+    .within(|m| m.has("x", Fact::NonPos) && m.magnitude("y").lo >= 0)
     .assume("y", Fact::NonNeg),
     Rule::exact(
         "exp.minus_bcast_log",
@@ -39,6 +40,7 @@ const RULES: &[Rule] = &[
         "(div (exp x) (broadcast:b y))",
         "softmax from its logarithm",
     )
+    .within(|m| m.has("x", Fact::NonPos) && m.magnitude("y").lo >= 0)
     .assume("y", Fact::NonNeg),
     Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one")
         .group(Group::V)

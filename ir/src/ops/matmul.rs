@@ -4,6 +4,7 @@ use super::util::*;
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::lower::{Contraction, Lower};
+use crate::magnitude::bits;
 use crate::op::*;
 use crate::rule::{Match, Rule};
 use crate::vjp::{Emit, V};
@@ -140,6 +141,7 @@ const RULES: &[Rule] = &[
         scaled_outside,
         "constants move outward, where they meet",
     )
+    .within(shrinks_a_bounded_product)
     .round(),
     Rule::computed(
         "matmul.scaled_b",
@@ -147,6 +149,7 @@ const RULES: &[Rule] = &[
         scaled_outside,
         "constants move outward, where they meet",
     )
+    .within(shrinks_a_bounded_product)
     .round(),
 ];
 
@@ -156,6 +159,16 @@ fn untransposed(m: &Match<'_>, which: &'static str) -> Option<V> {
     }
     let attrs = m.head("m")?.attrs.clone().with(which, Attr::Bool(!m.bool("m", which)));
     Some(m.e.emit(Op::MatMul, &[m.var("a"), m.var("b")], attrs))
+}
+
+/// Whether the product itself is bounded, and the constant only makes it smaller.
+fn shrinks_a_bounded_product(m: &Match<'_>) -> bool {
+    let a = m.shape("a");
+    let at = if m.bool("m", "trans_a") { 2 } else { 1 };
+    let inner = a.len().checked_sub(at).and_then(|i| a[i].as_const());
+    let product = m.magnitude("a").times(m.magnitude("b")).summed(bits(inner));
+    !m.root_ty().dtype.is_float()
+        || m.splat("c").is_some_and(|c| c.abs() <= 1.0) && m.bounded(product)
 }
 
 fn scaled_outside(m: &Match<'_>) -> Option<V> {

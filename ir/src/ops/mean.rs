@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
         },
         "fewer elements to scale",
     )
+    .within(|m| m.splat("c").is_some_and(|c| c.abs() <= 1.0) && super::sum::bounded_sum(m))
     .round(),
     Rule::exact("mean.neg", "(mean:s (neg x))", "(neg (mean:s x))", "fewer elements to negate")
         .round(),

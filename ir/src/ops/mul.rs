@@ -3,6 +3,7 @@
 use super::util::*;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::{Fact, Group, Match, Rule};
 use crate::vjp::V;
@@ -37,6 +38,7 @@ const RULES: &[Rule] = &[
         "(mul x (mul #c #d))",
         "constants multiply at compile time",
     )
+    .when(|m| product(m))
     .round(),
     Rule::exact(
         "mul.div_splats",
@@ -44,9 +46,7 @@ const RULES: &[Rule] = &[
         "(mul x (div #d #c))",
         "constants divide at compile time",
     )
-    .when(|m| {
-        m.root_ty().dtype.is_float() && m.splat("c").is_some_and(|c| c != 0.0 && c.is_finite())
-    })
+    .when(|m| m.root_ty().dtype.is_float() && super::div::quotient(m, "d", "c"))
     .round(),
     Rule::exact(
         "mul.splat_div",
@@ -54,7 +54,7 @@ const RULES: &[Rule] = &[
         "(div (mul #c #d) x)",
         "constants multiply at compile time",
     )
-    .when(|m| m.root_ty().dtype.is_float())
+    .when(|m| m.root_ty().dtype.is_float() && product(m))
     .round(),
     Rule::exact(
         "mul.splat_out",
@@ -63,6 +63,7 @@ const RULES: &[Rule] = &[
         "constants move outward, where they meet",
     )
     .when(|m| m.splat("y").is_none() && m.splat("x").is_none())
+    .within(|m| outward(m, m.magnitude("c")))
     .round(),
     Rule::exact("mul.div_cancel", "(mul (div x y) y)", "x", "dividing is undone")
         .when(|m| m.root_ty().dtype.is_float())
@@ -78,7 +79,7 @@ const RULES: &[Rule] = &[
     )
     .when(|m| m.root_ty().dtype.is_float())
     .group(Group::X)
-    .round(),
+    .special(),
     Rule::exact("mul.exp", "(mul (exp x) (exp y))", "(exp (add x y))", "one exponential fewer")
         .special(),
     Rule::exact("mul.sqrt", "(mul (sqrt x) (sqrt x))", "x", "squaring undoes the root").refine(),
@@ -117,6 +118,7 @@ const RULES: &[Rule] = &[
         push_into_smaller,
         "scaling the smaller operand touches fewer elements",
     )
+    .within(grows_a_bounded_operand)
     .round(),
     Rule::exact(
         "mul.bcast_join",
@@ -126,6 +128,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.joins())
+    .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q"))))
     .round(),
     Rule::exact(
         "mul.bcast_out",
@@ -135,6 +138,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
+    .within(|m| outward(m, m.magnitude("p")))
     .round(),
     Rule::exact(
         "mul.bcast_div",
@@ -144,6 +148,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
+    .within(|m| m.normal(m.magnitude("q").times(m.magnitude("p").reciprocal())))
     .round(),
     Rule::exact(
         "mul.assoc",
@@ -152,8 +157,30 @@ const RULES: &[Rule] = &[
         "multiplication associates, up to rounding",
     )
     .group(Group::X)
-    .round(),
+    .special(),
 ];
+
+/// Whether the product of the constants `#c` and `#d` is one of normal size.
+fn product(m: &Match<'_>) -> bool {
+    let (Some(c), Some(d)) = (m.splat("c"), m.splat("d")) else { return false };
+    !m.root_ty().dtype.is_float() || m.makes(c) && m.makes(d) && m.makes(c * d)
+}
+
+/// Whether `x * y` may be computed before a factor: it does not overflow, and the
+/// factor makes it no larger, so what underflows would have anyway; or it does not
+/// underflow, and the factor makes it no smaller.
+fn outward(m: &Match<'_>, factor: Magnitude) -> bool {
+    let inner = m.magnitude("x").times(m.magnitude("y"));
+    let dtype = m.root_ty().dtype;
+    let shrinks = factor.hi <= 0 && inner.below(dtype);
+    !dtype.is_float() || shrinks || factor.lo >= 0 && inner.above(dtype)
+}
+
+/// Whether the operand that would be scaled neither overflows nor underflows.
+fn grows_a_bounded_operand(m: &Match<'_>) -> bool {
+    let scaled = |name: &str| m.normal(m.magnitude(name).times(m.magnitude("c")));
+    scaled("a") && scaled("b")
+}
 
 /// Moves a constant factor of a product of matrices to the operand that is
 /// smaller than the result, if one is.

@@ -48,6 +48,7 @@ const RULES: &[Rule] = &[
         "(mul a (sub b c))",
         "one product fewer",
     )
+    .within(|m| m.bounded(m.magnitude("b").or(m.magnitude("c")).summed(1)))
     .refine(),
     Rule::exact(
         "sub.factor_self",
@@ -71,13 +72,14 @@ const RULES: &[Rule] = &[
     )
     .when(|m| m.root_ty().dtype.is_float())
     .group(Group::X)
-    .refine(),
+    .special(),
     Rule::exact(
         "sub.matmul_left",
         "(sub (matmul:m a b) (matmul:m a c))",
         "(matmul:m a (sub b c))",
         "half the multiplications",
     )
+    .within(|m| m.bounded(m.magnitude("b").or(m.magnitude("c")).summed(1)))
     .refine(),
     Rule::exact(
         "sub.matmul_right",
@@ -85,6 +87,7 @@ const RULES: &[Rule] = &[
         "(matmul:m (sub a b) c)",
         "half the multiplications",
     )
+    .within(|m| m.bounded(m.magnitude("a").or(m.magnitude("b")).summed(1)))
     .refine(),
     Rule::exact(
         "sub.bcast_add",
@@ -94,7 +97,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.joins())
-    .round(),
+    .special(),
     Rule::exact(
         "sub.bcast_join",
         "(sub (sub x (broadcast:b p)) (broadcast:b q))",
@@ -103,7 +106,7 @@ const RULES: &[Rule] = &[
     )
     .group(Group::D)
     .when(|m| m.joins())
-    .round(),
+    .special(),
     Rule::exact(
         "sub.bcast_out",
         "(sub (sub x (broadcast:b p)) y)",
@@ -112,5 +115,5 @@ const RULES: &[Rule] = &[
     )
     .group(Group::X)
     .when(|m| m.full_size(&["x", "y"]))
-    .round(),
+    .special(),
 ];

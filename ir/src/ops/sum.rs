@@ -3,6 +3,7 @@
 use super::util::*;
 use crate::OpDef;
 use crate::lower::{Lower, Reduction};
+use crate::magnitude::bits;
 use crate::op::*;
 use crate::rule::{Fact, Match, Rule};
 use crate::vjp::V;
@@ -56,6 +57,7 @@ const RULES: &[Rule] = &[
         },
         "fewer elements to scale",
     )
+    .within(|m| m.splat("c").is_some_and(|c| c.abs() >= 1.0) || bounded_sum(m))
     .round(),
     Rule::computed(
         "sum.broadcast",
@@ -84,6 +86,7 @@ const RULES: &[Rule] = &[
         |m| common_factor(m, Op::Mul),
         "one factor for the whole sum",
     )
+    .within(bounded_sum)
     .refine(),
     Rule::computed(
         "sum.divisor",
@@ -92,6 +95,7 @@ const RULES: &[Rule] = &[
         "one divisor for the whole sum",
     )
     .when(|m| m.root_ty().dtype.is_float())
+    .within(bounded_sum)
     .refine(),
     Rule::computed(
         "sum.weights",
@@ -104,6 +108,7 @@ const RULES: &[Rule] = &[
         "weights over their sum add up to one; so the slope of a softmax along its axis is nothing",
     )
     .when(|m| m.root_ty().dtype.is_float())
+    .within(bounded_sum)
     .refine(),
     Rule::computed(
         "sum.one_hot",
@@ -118,6 +123,7 @@ const RULES: &[Rule] = &[
         |m| of_product(m, true),
         "one row instead of a matrix",
     )
+    .within(|m| m.bounded(m.magnitude("a").summed(48)))
     .refine(),
     Rule::computed(
         "sum.matmul_columns",
@@ -125,8 +131,17 @@ const RULES: &[Rule] = &[
         |m| of_product(m, false),
         "one column instead of a matrix",
     )
+    .within(|m| m.bounded(m.magnitude("b").summed(48)))
     .refine(),
 ];
+
+/// Whether the sum of `x` along the axes of the sum `s` cannot overflow.
+pub fn bounded_sum(m: &Match<'_>) -> bool {
+    let shape = m.shape("x");
+    let size = |a: &i64| shape.get(*a as usize).and_then(|d| d.as_const());
+    let count = m.ints("s", "axes").iter().map(|a| bits(size(a))).sum();
+    m.bounded(m.magnitude("x").summed(count))
+}
 
 fn over_unit_axes(m: &Match<'_>) -> Option<V> {
     let shape = m.shape("x");
@@ -176,6 +191,8 @@ fn of_repeated(m: &Match<'_>) -> Option<V> {
         || count > 256 && dtype != DType::F32 && dtype != DType::F64
         || count > 1 << 24
         || count == 0
+        // A sum that is rounded before it is multiplied may be subnormal.
+        || !inner.is_empty() && matches!(dtype, DType::F16 | DType::BF16)
     {
         return None;
     }

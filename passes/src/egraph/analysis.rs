@@ -6,12 +6,14 @@
 //! it, and the region is left as it was.
 
 use super::lang::{AttrId, Interner, Kind, Node};
+use super::range::{self, Range};
 use egg::{Analysis, DidMerge, EGraph, Id};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tfc_ir::eval::Array;
 use tfc_ir::lower::Lower;
-use tfc_ir::op::{Eval, EvalCx, InferError};
+use tfc_ir::magnitude::Magnitude;
+use tfc_ir::op::{Eval, InferError};
 use tfc_ir::rule::{Fact, Rewrite};
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Op, Tensor, TensorType};
@@ -23,7 +25,7 @@ pub struct Data {
     pub ty: Arc<TensorType>,
     /// The scalar every element is equal to.
     pub splat: Option<Tensor>,
-    facts: u8,
+    pub range: Range,
     /// The class has the literal form of its splat.
     folded: bool,
     /// Some node of the class was written by the user, rather than being part of
@@ -33,7 +35,7 @@ pub struct Data {
 
 impl Data {
     pub fn has(&self, fact: Fact) -> bool {
-        self.facts & fact.bit() != 0
+        self.range.facts & fact.bit() != 0
     }
 }
 
@@ -109,9 +111,9 @@ impl Analysis<Node> for TensorAnalysis {
             let by = super::rules::name(self.rule);
             self.conflict = Some(format!("{by} made {} equal to {}", a.ty, b.ty));
         }
-        let facts = a.facts | b.facts;
-        let mut did = DidMerge(facts != a.facts, facts != b.facts);
-        a.facts = facts;
+        let range = a.range.and(b.range);
+        let mut did = DidMerge(range != a.range, range != b.range);
+        a.range = range;
         match (&a.splat, b.splat) {
             (None, Some(b)) => {
                 a.splat = Some(b);
@@ -172,12 +174,12 @@ fn close(a: &Tensor, b: &Tensor) -> bool {
 
 fn derive(g: &Graph, node: &Node, ty: Arc<TensorType>) -> Data {
     let mut splat = None;
-    let mut facts = 0;
+    let mut range = Range::NOTHING;
     let mut folded = false;
     if let Node::Op { op, attrs, args } = node {
         let attrs = g.analysis.attrs.get(*attrs);
         splat = splat_of(g, *op, attrs, args, &ty);
-        facts = facts_of(g, *op, args, &ty);
+        range = range::of_node(g, *op, attrs, args, &ty);
         // Already in the form `modify` would add.
         folded = match op {
             Op::Const => ty.shape.is_empty(),
@@ -186,17 +188,9 @@ fn derive(g: &Graph, node: &Node, ty: Arc<TensorType>) -> Data {
         };
     }
     if let Some(v) = splat.as_ref().and_then(|t| t.to_f64().first().copied()) {
-        if v.is_sign_positive() {
-            facts |= Fact::NonNeg.bit();
-        }
-        if v.is_finite() {
-            facts |= Fact::Finite.bit();
-        }
-        if v != 0.0 && !v.is_nan() {
-            facts |= Fact::NonZero.bit();
-        }
+        range = range.and(Range::of_splat(v));
     }
-    Data { ty, splat, facts, folded, user: false }
+    Data { ty, splat, range, folded, user: false }
 }
 
 fn splat_of(g: &Graph, op: Op, attrs: &Attrs, args: &[Id], ty: &TensorType) -> Option<Tensor> {
@@ -217,36 +211,7 @@ fn splat_of(g: &Graph, op: Op, attrs: &Attrs, args: &[Id], ty: &TensorType) -> O
         args.iter().map(|a| g[*a].data.splat.as_ref().map(Array::from_tensor)).collect();
     let Eval::Pure(eval) = def.eval else { return None };
     let results = [TensorType::scalar(ty.dtype)];
-    let cx = EvalCx { operands: &operands?, attrs, results: &results, dims: &|_| None };
-    Some(eval(&cx).ok()?.first()?.to_tensor())
-}
-
-fn facts_of(g: &Graph, op: Op, args: &[Id], ty: &TensorType) -> u8 {
-    let fact = |i: usize| args.get(i).map_or(0, |a| g[*a].data.facts);
-    let dtype = |i: usize| args.get(i).map(|a| g[*a].data.ty.dtype);
-    let (nonneg, finite) = (Fact::NonNeg.bit(), Fact::Finite.bit());
-    if super::rules::moves_only(op) {
-        return fact(0);
-    }
-    let float = ty.dtype.is_float();
-    match op {
-        Op::Exp => nonneg,
-        // The sign bit of a product or quotient is the xor of the operands'.
-        Op::Mul if float && g.find(args[0]) == g.find(args[1]) => nonneg,
-        Op::Mul | Op::Div | Op::Add if float => fact(0) & fact(1) & nonneg,
-        Op::Sum if float => fact(0) & nonneg,
-        Op::Select => fact(1) & fact(2),
-        Op::Neg if float => fact(0) & (finite | Fact::NonZero.bit()),
-        Op::Cast if float => match dtype(0) {
-            Some(DType::Bool | DType::U8) => nonneg | finite,
-            Some(DType::I8) => finite,
-            Some(DType::I32 | DType::I64) if ty.dtype != DType::F16 => finite,
-            Some(from) if from.is_float() => fact(0) & nonneg,
-            _ => 0,
-        },
-        _ if float => super::rules::more_facts(op, &fact),
-        _ => 0,
-    }
+    Some(crate::fold::evaluated(eval, &operands?, attrs, &results)?.to_tensor())
 }
 
 /// Adds a node after checking it; fills in default attributes.
@@ -302,6 +267,14 @@ pub fn add_input(g: &mut Graph, number: u32, ty: &TensorType) -> Id {
     g.add_uncanonical(node)
 }
 
+/// An input of which something is known.
+pub fn add_input_within(g: &mut Graph, number: u32, ty: &TensorType, range: Range) -> Id {
+    let id = add_input(g, number, ty);
+    let class = g.find(id);
+    g[class].data.range = range;
+    id
+}
+
 /// Lets gradients and rules build e-nodes.
 pub struct Building<'g> {
     g: RefCell<&'g mut Graph>,
@@ -351,6 +324,10 @@ impl Rewrite for Building<'_> {
 
     fn has(&self, v: V, fact: Fact) -> bool {
         self.g.borrow()[Building::id(v)].data.has(fact)
+    }
+
+    fn magnitude(&self, v: V) -> Magnitude {
+        self.g.borrow()[Building::id(v)].data.range.size
     }
 
     fn is_broadcast(&self, v: V) -> bool {

@@ -169,6 +169,7 @@ fn pieces(func: &Func, region: RegionId) -> Vec<(Vec<NodeId>, Vec<ValueId>)> {
         region::enters(node) && role(node.op) != Role::Contract && !literal(func, node.results[0])
     };
     let inside: BTreeSet<NodeId> = nodes.iter().copied().filter(|id| fits(*id)).collect();
+    let places: BTreeMap<NodeId, usize> = nodes.iter().copied().zip(0..).collect();
     let mut users: BTreeMap<ValueId, Vec<NodeId>> = BTreeMap::new();
     let mut needed: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
     for &id in nodes {
@@ -207,7 +208,7 @@ fn pieces(func: &Func, region: RegionId) -> Vec<(Vec<NodeId>, Vec<ValueId>)> {
                 }
             }
         }
-        members.sort_by_key(|id| func.nodes[*id].results[0]);
+        members.sort_by_key(|id| places[id]);
         found.push(members);
     }
     let regroups = |id: &NodeId| matches!(func.nodes[*id].op, Op::Add | Op::Mul | Op::Sub);
@@ -234,15 +235,18 @@ fn number(func: &Func, members: &[NodeId], roots: &[ValueId]) -> Numbered {
     let mut nodes: Vec<NodeId> = vec![];
     let mut known: BTreeSet<NodeId> = members.iter().copied().collect();
     for &id in members {
-        let mut stack: Vec<ValueId> = func.nodes[id].operands.clone();
-        let mut literals = vec![];
-        while let Some(v) = stack.pop() {
-            if let Some(def) = func.def(v).filter(|n| literal(func, v) && known.insert(*n)) {
-                literals.push(def);
-                stack.extend(&func.nodes[def].operands);
+        for &v in &func.nodes[id].operands {
+            // A literal is a constant under broadcasts: one chain, which may end
+            // in what another literal has brought in already.
+            let mut chain = vec![];
+            let mut at = v;
+            while let Some(def) = func.def(at).filter(|n| literal(func, at) && known.insert(*n)) {
+                chain.push(def);
+                let Some(below) = func.nodes[def].operands.first() else { break };
+                at = *below;
             }
+            nodes.extend(chain.into_iter().rev());
         }
-        nodes.extend(literals.into_iter().rev());
         nodes.push(id);
     }
     let computed: BTreeSet<ValueId> = nodes.iter().map(|n| func.nodes[*n].results[0]).collect();

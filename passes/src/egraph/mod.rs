@@ -2,7 +2,8 @@
 //! rewritten, forward and backward together.
 //!
 //! Code map
-//! - [`lang`]: e-nodes; [`analysis`]: types, known values and facts of classes;
+//! - [`lang`]: e-nodes; [`analysis`]: types and known values of classes;
+//!   [`range`]: what is proved of their elements;
 //! - [`rules`]: the rule table made from the op records, and matching;
 //! - [`saturate`]: applying rules, with limits that count;
 //! - [`cost`], [`extract`]: choosing the cheapest program, with fusion in mind;
@@ -23,6 +24,7 @@ pub mod explain;
 pub mod explore;
 pub mod extract;
 pub mod lang;
+pub mod range;
 pub mod region;
 pub mod rules;
 pub mod saturate;

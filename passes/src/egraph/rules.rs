@@ -141,22 +141,6 @@ pub fn commutative(op: Op) -> bool {
     )
 }
 
-/// Facts of ops that need nothing but facts of their operands.
-pub fn more_facts(op: Op, fact: &dyn Fn(usize) -> u8) -> u8 {
-    let (nonneg, finite) = (Fact::NonNeg.bit(), Fact::Finite.bit());
-    match op {
-        Op::Abs => nonneg | (fact(0) & (finite | Fact::NonZero.bit())),
-        Op::Sigmoid => nonneg,
-        Op::OneHot => nonneg | finite,
-        Op::Sign | Op::Tanh | Op::Sin | Op::Cos | Op::Erf => fact(0) & finite,
-        Op::Sqrt | Op::Mean | Op::Prod | Op::ReduceMin => fact(0) & nonneg,
-        Op::Relu => fact(0),
-        Op::Maximum => (fact(0) | fact(1)) & nonneg | fact(0) & fact(1),
-        Op::Minimum => fact(0) & fact(1),
-        _ => 0,
-    }
-}
-
 /// One instance of a left-hand side in the e-graph.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -351,6 +335,10 @@ pub fn instantiate(g: &mut Graph, found: &Found, mode: Option<FloatMode>) -> Opt
             let e = Building::new(g);
             let m = Match { e: &e, root, pattern: lhs, vars: &vars, heads: &heads };
             if rule.guard.is_some_and(|guard| !guard(&m)) {
+                return None;
+            }
+            let asked = mode != Some(FloatMode::Fast);
+            if asked && rule.within.is_some_and(|proof| !proof(&m)) {
                 return None;
             }
             let value = match (&rule.rhs, rhs) {

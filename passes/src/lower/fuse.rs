@@ -16,7 +16,7 @@
 use super::group::{match_axes, splat_scalar};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::element::{ElementCost, element_cost};
+use tfc_ir::element::{Asks, ElementCost, asks, element_cost};
 use tfc_ir::graph::Def;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::Effect;
@@ -28,6 +28,9 @@ pub(crate) const MAX_MEMBERS: usize = 64;
 const CHEAP: u32 = 6;
 /// A producer that reads memory is computed again in this many groups, at most.
 const MAX_COPIES: usize = 8;
+/// Different indices one group asks a value's elements at, at most: each is a copy
+/// of the code, and what the value is computed from is asked for by every copy.
+pub(crate) const MAX_PULLS: usize = 8;
 /// Full reductions up to this many elements may share a kernel with their use.
 const SMALL: i64 = 4096;
 
@@ -76,11 +79,24 @@ pub(crate) struct Group {
 /// Each phase is a loop of its own, so an element is computed once per bit.
 pub(crate) type Phases = u8;
 
+/// The different indices a value is asked for at inside a group, by a number for
+/// each: equal numbers stand for equal indices, which share the code.
+pub(crate) type Pulls = BTreeSet<u64>;
+
+/// How a group computes a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Inlined {
+    pub group: GroupId,
+    pub rel: Rel,
+    pub phases: Phases,
+    pub pulls: Pulls,
+}
+
 /// What became of a node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Place {
-    /// Groups that compute it, how it lies in each, and in which phases.
-    pub inlined: Vec<(GroupId, Rel, Phases)>,
+    /// Groups that compute it, and how.
+    pub inlined: Vec<Inlined>,
     /// The group that stores it.
     pub stored: Option<GroupId>,
     /// No work: shares its operand's bytes (reshape) or is data (constants,
@@ -107,7 +123,7 @@ struct Fuser<'a> {
 
 /// Where a use of a value is.
 enum Use {
-    In(GroupId, Rel, Phases),
+    In(Inlined),
     /// Needs the buffer at this position.
     Buffer(u32),
 }
@@ -221,14 +237,15 @@ impl Fuser<'_> {
         for &user in &self.users[value] {
             let place = &self.place[user];
             let node = &self.func.nodes[user];
-            for (group, rel, phases) in &place.inlined {
+            for here in &place.inlined {
                 let reduces = matches!(node.op.def().lower, Lower::Reduce(_));
-                let phases = if reduces { phases << 1 } else { *phases };
+                let phases = if reduces { here.phases << 1 } else { here.phases };
                 // A group computes the node, so it asks for the operand.
                 for (i, operand) in node.operands.iter().enumerate() {
                     if *operand == value {
-                        let rel = self.operand_rel(node, i, rel, *group);
-                        out.push(Use::In(*group, rel, phases));
+                        let rel = self.operand_rel(node, i, &here.rel, here.group);
+                        let pulls = self.operand_pulls(user, i, &rel, &here.pulls);
+                        out.push(Use::In(Inlined { group: here.group, rel, phases, pulls }));
                     }
                 }
             }
@@ -236,6 +253,32 @@ impl Fuser<'_> {
                 out.push(Use::Buffer(place.needed));
             } else if place.inlined.is_empty() {
                 out.push(Use::Buffer(self.position[user]));
+            }
+        }
+        out
+    }
+
+    /// The indices an operand is asked for at, given those of the node.
+    fn operand_pulls(&self, user: NodeId, i: usize, rel: &Rel, pulls: &Pulls) -> Pulls {
+        let node = &self.func.nodes[user];
+        if let Rel::Axes(axes) = rel {
+            // The index is the loops' own.
+            let axis = |h: u64, a: &Option<usize>| mix(h, a.map_or(0, |a| a as u64 + 1));
+            return Pulls::from([axes.iter().fold(1, axis)]);
+        }
+        if matches!(node.op.def().lower, Lower::Map(_)) {
+            return pulls.clone();
+        }
+        let sites = asks_of(self.func, node, i).sites.max(1);
+        let mut out = Pulls::new();
+        for pull in pulls {
+            for site in 0..sites {
+                // One too many says enough.
+                if out.len() > MAX_PULLS {
+                    return out;
+                }
+                let step = mix(mix(*pull, user.as_u32() as u64), i as u64);
+                out.insert(mix(step, site as u64));
             }
         }
         out
@@ -343,7 +386,13 @@ impl Fuser<'_> {
             self.place[id].stored = Some(group);
         }
         if matches!(kind, Kind::Kernel | Kind::Scan(_)) {
-            self.place[id].inlined.push((group, Rel::Axes(identity), 1));
+            let own = Pulls::from([0]);
+            self.place[id].inlined.push(Inlined {
+                group,
+                rel: Rel::Axes(identity),
+                phases: 1,
+                pulls: own,
+            });
             members.insert(id);
         }
         self.groups.push(Group {
@@ -365,13 +414,14 @@ impl Fuser<'_> {
                 needed = Some(needed.map_or(*at, |n| n.min(*at)));
             }
         }
-        for (g, rel, phases) in by_group(&uses) {
-            if self.groups[g.0 as usize].members.len() >= MAX_MEMBERS {
-                let at = self.groups[g.0 as usize].exec;
+        for here in by_group(&uses) {
+            let group = &self.groups[here.group.0 as usize];
+            if group.members.len() >= MAX_MEMBERS || here.pulls.len() > MAX_PULLS {
+                let at = group.exec;
                 needed = Some(needed.map_or(at, |n| n.min(at)));
                 continue;
             }
-            self.join(id, g, rel, phases);
+            self.join(id, here);
         }
         if let Some(at) = needed {
             self.place[id].alias = true;
@@ -381,7 +431,7 @@ impl Fuser<'_> {
 
     fn visit_contract(&mut self, id: NodeId, kind: Contraction, uses: Vec<Use>) {
         if kind != Contraction::ScatterAdd
-            && let Some((g, Rel::Axes(axes), _)) = single_group(&uses)
+            && let Some(Inlined { group: g, rel: Rel::Axes(axes), .. }) = single_group(&uses)
         {
             let group = &self.groups[g.0 as usize];
             let full = axes == unit_free(&group.space) && group.root_rank == group.space.len();
@@ -408,14 +458,11 @@ impl Fuser<'_> {
     /// Elementwise, movement, reductions.
     fn visit_loops(&mut self, id: NodeId, uses: Vec<Use>) {
         let node = &self.func.nodes[id];
-        let types = |values: &[ValueId]| -> Vec<TensorType> {
-            values.iter().map(|v| self.func.ty(*v).clone()).collect()
-        };
-        let result = self.func.ty(node.results[0]);
-        let cost = element_cost(node.op, &node.attrs, &types(&node.operands), result);
-        if let Some((g, rel, phases)) = single_group(&uses) {
-            if self.may_join(id, g, &rel, phases, &cost) {
-                self.join(id, g, rel, phases);
+        let (operands, result) = types(self.func, node);
+        let cost = element_cost(node.op, &node.attrs, &operands, result);
+        if let Some(here) = single_group(&uses) {
+            if self.may_join(id, &here, &cost) {
+                self.join(id, here);
                 return;
             }
             self.own_group(id, Kind::Kernel);
@@ -430,28 +477,33 @@ impl Fuser<'_> {
         let nothing = self.reads_nothing(id, CHEAP) && cost.ops <= CHEAP;
         let little = total <= CHEAP && groups.len() <= MAX_COPIES;
         if !reduces && !cost.loops && (nothing || little) {
-            let fits = groups.iter().all(|(g, rel, p)| self.may_join(id, *g, rel, *p, &cost));
+            let fits = groups.iter().all(|here| self.may_join(id, here, &cost));
             if fits && !uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
                 self.place[id].copied = total;
-                for (g, rel, phases) in groups {
-                    self.join(id, g, rel, phases);
+                for here in groups {
+                    self.join(id, here);
                 }
                 return;
             }
         }
         // A further output of the first group that needs it.
-        let first = groups.iter().min_by_key(|(g, ..)| self.groups[g.0 as usize].exec);
-        if let Some((g, rel @ Rel::Axes(axes), phases)) = first {
+        let first = groups.iter().min_by_key(|here| self.groups[here.group.0 as usize].exec);
+        if let Some(here) = first
+            && let Rel::Axes(axes) = &here.rel
+        {
+            let g = here.group;
             let exec = self.groups[g.0 as usize].exec;
             let earliest = uses.iter().all(|u| match u {
-                Use::In(other, ..) => other == g || self.groups[other.0 as usize].exec > exec,
+                Use::In(other) => {
+                    other.group == g || self.groups[other.group.0 as usize].exec > exec
+                }
                 Use::Buffer(at) => *at > exec,
             });
-            let joins = self.may_join(id, *g, rel, *phases, &cost);
-            if earliest && joins && self.may_store(id, rel, axes, *g) {
-                let (g, rel, axes) = (*g, rel.clone(), axes.clone());
+            let joins = self.may_join(id, here, &cost);
+            if earliest && joins && self.may_store(id, &here.rel, axes, g) {
+                let axes = axes.clone();
                 // It is stored besides.
-                self.join(id, g, rel, *phases | 1);
+                self.join(id, Inlined { phases: here.phases | 1, ..here.clone() });
                 self.place[id].stored = Some(g);
                 self.groups[g.0 as usize].outputs.push((node.results[0], axes));
                 return;
@@ -498,17 +550,15 @@ impl Fuser<'_> {
         }
     }
 
-    fn may_join(
-        &self,
-        id: NodeId,
-        g: GroupId,
-        rel: &Rel,
-        phases: Phases,
-        cost: &ElementCost,
-    ) -> bool {
+    fn may_join(&self, id: NodeId, here: &Inlined, cost: &ElementCost) -> bool {
+        let Inlined { group: g, rel, phases, pulls } = here;
+        let (g, phases) = (*g, *phases);
         let group = &self.groups[g.0 as usize];
         let node = &self.func.nodes[id];
-        if group.members.len() >= MAX_MEMBERS || matches!(group.kind, Kind::Step(_)) {
+        if group.members.len() >= MAX_MEMBERS
+            || pulls.len() > MAX_PULLS
+            || matches!(group.kind, Kind::Step(_))
+        {
             return false;
         }
         let repeat = match rel {
@@ -576,10 +626,10 @@ impl Fuser<'_> {
         if !matches!(node.op.def().lower, Lower::Reduce(_)) {
             return;
         }
-        if let Some((g, rel, _)) = self.place[id].inlined.first().cloned()
-            && let Some(reduced) = self.reduce_fits(node, g, &rel)
+        if let Some(here) = self.place[id].inlined.first().cloned()
+            && let Some(reduced) = self.reduce_fits(node, here.group, &here.rel)
         {
-            self.set_reduced(id, g, reduced);
+            self.set_reduced(id, here.group, reduced);
         }
     }
 
@@ -594,17 +644,18 @@ impl Fuser<'_> {
         group.reduced = reduced;
     }
 
-    fn join(&mut self, id: NodeId, g: GroupId, rel: Rel, phases: Phases) {
+    fn join(&mut self, id: NodeId, here: Inlined) {
         let node = &self.func.nodes[id];
+        let g = here.group;
         if matches!(node.op.def().lower, Lower::Reduce(_))
-            && let Some(reduced) = self.reduce_fits(node, g, &rel)
+            && let Some(reduced) = self.reduce_fits(node, g, &here.rel)
         {
             self.set_reduced(id, g, reduced);
         }
         let group = &mut self.groups[g.0 as usize];
-        group.irregular |= matches!(rel, Rel::Other { .. });
+        group.irregular |= matches!(here.rel, Rel::Other { .. });
         group.members.insert(id);
-        self.place[id].inlined.push((g, rel, phases));
+        self.place[id].inlined.push(here);
     }
 }
 
@@ -630,13 +681,33 @@ fn unit_free(shape: &[Dim]) -> Vec<Option<usize>> {
     shape.iter().enumerate().map(|(i, d)| (!d.is_one()).then_some(i)).collect()
 }
 
-/// Whether a movement op may ask for more elements than its operand has.
+/// Whether an op may ask for more elements than its operand has: windows that
+/// overlap ask for each several times.
 fn grows(func: &Func, node: &Node, i: usize) -> bool {
+    let each = asks_of(func, node, i).elements.max(1);
     let (from, to) = (func.ty(node.operands[i]).elements(), func.ty(node.results[0]).elements());
     match (from.as_const(), to.as_const()) {
-        (Some(a), Some(b)) => b > a,
-        _ => from != to,
+        (Some(a), Some(b)) => b.saturating_mul(each) > a,
+        _ => from != to * Dim::constant(each),
     }
+}
+
+/// Types of the operands and the result.
+fn types<'f>(func: &'f Func, node: &Node) -> (Vec<TensorType>, &'f TensorType) {
+    let operands = node.operands.iter().map(|v| func.ty(*v).clone()).collect();
+    (operands, func.ty(node.results[0]))
+}
+
+/// How an element of a node asks for an operand.
+fn asks_of(func: &Func, node: &Node, i: usize) -> Asks {
+    let (operands, result) = types(func, node);
+    asks(node.op, &node.attrs, &operands, result).get(i).copied().unwrap_or_default()
+}
+
+/// Numbers for indices: equal steps from equal numbers give equal numbers.
+fn mix(h: u64, by: u64) -> u64 {
+    let x = (h ^ by.wrapping_mul(0x9e37_79b9_7f4a_7c15)).rotate_left(27);
+    x.wrapping_mul(0xff51_afd7_ed55_8ccd) ^ (x >> 29)
 }
 
 fn merge(rels: Vec<Rel>) -> Rel {
@@ -645,19 +716,22 @@ fn merge(rels: Vec<Rel>) -> Rel {
     if rels.all(|r| r == first) { first } else { Rel::Other { repeat: true } }
 }
 
-fn by_group(uses: &[Use]) -> Vec<(GroupId, Rel, Phases)> {
-    let mut map: BTreeMap<GroupId, (Vec<Rel>, Phases)> = BTreeMap::new();
+fn by_group(uses: &[Use]) -> Vec<Inlined> {
+    let mut map: BTreeMap<GroupId, (Vec<Rel>, Phases, Pulls)> = BTreeMap::new();
     for u in uses {
-        if let Use::In(g, rel, phases) = u {
-            let (rels, all) = map.entry(*g).or_default();
-            rels.push(rel.clone());
-            *all |= phases;
+        if let Use::In(here) = u {
+            let (rels, phases, pulls) = map.entry(here.group).or_default();
+            rels.push(here.rel.clone());
+            *phases |= here.phases;
+            pulls.extend(&here.pulls);
         }
     }
-    map.into_iter().map(|(g, (rels, phases))| (g, merge(rels), phases)).collect()
+    let joined =
+        |(group, (rels, phases, pulls))| Inlined { group, rel: merge(rels), phases, pulls };
+    map.into_iter().map(joined).collect()
 }
 
-fn single_group(uses: &[Use]) -> Option<(GroupId, Rel, Phases)> {
+fn single_group(uses: &[Use]) -> Option<Inlined> {
     if uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
         return None;
     }
