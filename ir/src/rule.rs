@@ -348,6 +348,17 @@ pub enum Pat {
     },
 }
 
+impl Pat {
+    /// Whether a gradient term is part of it.
+    pub fn mentions_vjp(&self) -> bool {
+        match self {
+            Pat::Op { head: PatHead::Vjp(..), .. } => true,
+            Pat::Op { args, .. } => args.iter().any(Pat::mentions_vjp),
+            _ => false,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatHead {
     Op(Op),

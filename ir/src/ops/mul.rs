@@ -68,6 +68,14 @@ const RULES: &[Rule] = &[
     Rule::exact("mul.div_cancel", "(mul (div x y) y)", "x", "dividing is undone")
         .when(|m| m.root_ty().dtype.is_float())
         .refine(),
+    Rule::exact(
+        "vjp.log_times",
+        "(mul (vjp.log.0 p l ct) p)",
+        "ct",
+        "d log(p) / dp is 1/p, and nothing is divided by a probability",
+    )
+    .group(Group::V)
+    .refine(),
     Rule::exact("mul.reciprocal", "(mul x (div 1 y))", "(div x y)", "one rounding fewer")
         .when(|m| m.root_ty().dtype.is_float())
         .round(),

@@ -391,7 +391,9 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
         Class::Exact => true,
         Class::Round => mode >= FloatMode::Rounding,
         Class::Refine => {
-            mode == FloatMode::Fast || mode == FloatMode::Rounding && !g[found.class].data.user
+            // Gradients that users write are told by the terms they read.
+            let gradient = || !g[found.class].data.user || lhs.root.mentions_vjp();
+            mode == FloatMode::Fast || mode == FloatMode::Rounding && gradient()
         }
         Class::Special => mode == FloatMode::Fast,
         Class::Assume(var, fact) => {
