@@ -200,6 +200,8 @@ pub trait Rewrite: Emit {
     fn magnitude(&self, v: V) -> Magnitude;
     /// Whether the value is known to be a repeated smaller one.
     fn is_broadcast(&self, v: V) -> bool;
+    /// Whether some form of the value is `op` of anything and a constant.
+    fn takes_constant(&self, v: V, op: Op) -> bool;
     /// Emits the gradient term of operand `i` of `op`.
     fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V;
 }
@@ -274,6 +276,12 @@ impl<'a> Match<'a> {
 
     pub fn magnitude(&self, name: &str) -> Magnitude {
         self.e.magnitude(self.var(name))
+    }
+
+    /// Whether `x` itself has no constant under `op`: constants meet from the
+    /// inside of a chain outward, and each link of it once.
+    pub fn innermost(&self, op: Op) -> bool {
+        !self.e.takes_constant(self.var("x"), op)
     }
 
     /// Whether a constant made at compile time is of normal size in the type of

@@ -387,3 +387,40 @@ fn the_search_of_pieces_stays_small() {
         assert!(found <= 20 * most, "{name}: {found} instances\n{}", report.timings());
     }
 }
+
+fn load(text: &str) -> Graph {
+    let (graph, diags, _) = tfc_ir::text::load_str("g.graph", text);
+    graph.unwrap_or_else(|| panic!("{diags:?}"))
+}
+
+/// One entry of many lines.
+fn lines(count: usize, line: fn(usize) -> String) -> Graph {
+    let body: String = (0..count).map(line).collect();
+    load(&format!("graph g\nentry train(x: f32[8]) -> (y: f32[8]) {{\n{body}  return x\n}}\n"))
+}
+
+/// faults 4: long chains with constants were quadratic. E-nodes, rounds and
+/// instances of rules grow with the program and no faster.
+#[test]
+fn faults_4_long_chains_stay_linear() {
+    let chains: [(&str, fn(usize) -> String); 4] = [
+        ("add", |i| format!("  x = x + {i}.0\n")),
+        ("mul", |i| format!("  x = x * 1.{i:04}\n")),
+        ("both", |i| format!("  x = x * 0.999 + {i}.5\n")),
+        ("self", |_| "  x = x + x\n".to_string()),
+    ];
+    for (name, line) in chains {
+        for mode in [FloatMode::Rounding, FloatMode::Fast] {
+            let egraph = Options { mode, ..Options::default() };
+            let effort = |count: usize| {
+                let (_, report) = optimize(&lines(count, line), &egraph);
+                assert_eq!(report.conflicts, Vec::<String>::new());
+                let found: usize = report.stats.rules.values().map(|r| r.found).sum();
+                (report.stats.nodes + found, report.stats.nodes)
+            };
+            let (small, large) = (effort(100), effort(400));
+            assert!(large.0 <= 5 * small.0 + 200, "{name}, {mode:?}: {small:?} {large:?}");
+            assert!(large.1 <= 400 * 8, "{name}, {mode:?}: {large:?}");
+        }
+    }
+}

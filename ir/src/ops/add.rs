@@ -1,12 +1,12 @@
 //! Adds two tensors elementwise.
 
 use super::util::*;
-use crate::OpDef;
 use crate::eval::round_to;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Group, Match, Rule};
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "add",
@@ -41,7 +41,7 @@ const RULES: &[Rule] = &[
         "(add x (add #c #d))",
         "constants add up at compile time",
     )
-    .when(|m| exact_sum(m))
+    .when(|m| m.innermost(Op::Add) && exact_sum(m))
     .refine(),
     Rule::exact(
         "add.splat_sub",

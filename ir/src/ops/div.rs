@@ -1,11 +1,11 @@
 //! Divides the first tensor by the second. Integers truncate toward zero, and by zero give zero.
 
 use super::util::*;
-use crate::OpDef;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Group, Match, Rule};
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "div",
@@ -88,7 +88,7 @@ const RULES: &[Rule] = &[
         "(mul x (div #c #d))",
         "constants divide at compile time",
     )
-    .when(|m| m.root_ty().dtype.is_float() && quotient(m, "c", "d"))
+    .when(|m| m.root_ty().dtype.is_float() && m.innermost(Op::Mul) && quotient(m, "c", "d"))
     .round(),
     Rule::exact(
         "div.sqrt",

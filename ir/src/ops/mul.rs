@@ -7,7 +7,7 @@ use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::{Fact, Group, Match, Rule};
 use crate::vjp::V;
-use crate::{DType, OpDef};
+use crate::{DType, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "mul",
@@ -38,7 +38,7 @@ const RULES: &[Rule] = &[
         "(mul x (mul #c #d))",
         "constants multiply at compile time",
     )
-    .when(|m| product(m))
+    .when(|m| m.innermost(Op::Mul) && product(m))
     .round(),
     Rule::exact(
         "mul.div_splats",
@@ -46,7 +46,9 @@ const RULES: &[Rule] = &[
         "(mul x (div #d #c))",
         "constants divide at compile time",
     )
-    .when(|m| m.root_ty().dtype.is_float() && super::div::quotient(m, "d", "c"))
+    .when(|m| {
+        m.root_ty().dtype.is_float() && m.innermost(Op::Mul) && super::div::quotient(m, "d", "c")
+    })
     .round(),
     Rule::exact(
         "mul.splat_div",

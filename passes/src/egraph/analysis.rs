@@ -7,7 +7,7 @@
 
 use super::lang::{AttrId, Interner, Kind, Node};
 use super::range::{self, Range};
-use egg::{Analysis, DidMerge, EGraph, Id};
+use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tfc_ir::eval::Array;
@@ -334,6 +334,16 @@ impl Rewrite for Building<'_> {
         let g = self.g.borrow();
         let class = &g[Building::id(v)];
         class.data.splat.is_some() || nodes_of(&g, class.id, Kind::Op(Op::Broadcast)).count() > 0
+    }
+
+    fn takes_constant(&self, v: V, op: Op) -> bool {
+        let g = self.g.borrow();
+        let class = g.find(Building::id(v));
+        let literal = |a: &Id| g[*a].data.splat.is_some();
+        // `x * 1` is `x` itself.
+        let other = |n: &&Node| !n.children().iter().any(|a| g.find(*a) == class);
+        let takes = |n: &Node| n.children().iter().any(literal);
+        nodes_of(&g, class, Kind::Op(op)).filter(other).any(takes)
     }
 
     fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V {

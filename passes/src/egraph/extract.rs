@@ -16,6 +16,7 @@ use super::analysis::Graph;
 use super::cost::{CostModel, Role, role};
 use super::lang::Node;
 use egg::{Id, Language};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::{Op, TensorType};
 
@@ -76,6 +77,9 @@ struct State<'p> {
     member: Vec<u32>,
     journal: Vec<Saved>,
     touched: Vec<bool>,
+    /// Classes looked at so far, and how many may be.
+    effort: Cell<usize>,
+    most: usize,
 }
 
 /// What one kernel computes.
@@ -100,6 +104,11 @@ const ROOM: u64 = 1 << 16;
 /// A swap must gain more than this share of the cost, so that rounding in the
 /// sums never decides.
 const GAIN: f64 = 1e-9;
+
+/// Classes the search may look at: so many, and so many more for each there is.
+/// Long chains have swaps that touch all of them.
+const EFFORT: usize = 2_000_000;
+const EFFORT_PER_CLASS: usize = 400;
 
 /// Classes in one kernel at most, as in the fuser; what a swap costs is bounded.
 const MAX_MEMBERS: usize = crate::lower::fuse::MAX_MEMBERS;
@@ -162,37 +171,60 @@ impl Problem {
     fn tree_choice(&self) -> Vec<u32> {
         let n = self.classes.len();
         let mut best = vec![(f64::INFINITY, 0u32); n];
-        let mut parents: Vec<Vec<u32>> = vec![vec![]; n];
+        // By class: the choices that read it, once per edge.
+        let mut readers: Vec<Vec<(u32, u32)>> = vec![vec![]; n];
+        // By choice: operands without a cost yet.
+        let mut missing: Vec<Vec<usize>> = vec![];
+        let mut open: BTreeSet<(u64, u32)> = BTreeSet::new();
         for (c, class) in self.classes.iter().enumerate() {
-            for choice in &class.choices {
+            missing.push(class.choices.iter().map(|choice| choice.args.len()).collect());
+            for (k, choice) in class.choices.iter().enumerate() {
                 for a in &choice.args {
-                    parents[*a as usize].push(c as u32);
+                    readers[*a as usize].push((c as u32, k as u32));
                 }
             }
         }
-        let mut work: BTreeSet<u32> = (0..n as u32).collect();
-        while let Some(c) = work.pop_first() {
+        // A choice costs more than any of its operands, so the cheapest class that
+        // is open can become no cheaper, and choices cannot circle.
+        let offer = |c: u32, k: u32, best: &mut Vec<(f64, u32)>, open: &mut BTreeSet<_>| {
             let class = &self.classes[c as usize];
-            let old = best[c as usize].0;
+            let choice = &class.choices[k as usize];
+            let own = match choice.role {
+                Role::Leaf => 0.0,
+                Role::Literal | Role::View => 1e-3,
+                Role::Contract => 1e3 + choice.work / self.model.contraction,
+                _ => 1.0 + (choice.work + 0.1) * class.elements / self.model.scalar,
+            };
+            let own = if class.literal { own.min(1e-3) } else { own };
+            let args: f64 = choice.args.iter().map(|a| best[*a as usize].0).sum();
+            // As a tree a chain of squares has no end of ops.
+            let cost = (own + args * (1.0 + 1e-12) + 1e-6).min(f64::MAX);
+            let (old, _) = best[c as usize];
+            if cost < old {
+                open.remove(&(old.to_bits(), c));
+                open.insert((cost.to_bits(), c));
+                best[c as usize] = (cost, k);
+            }
+        };
+        for (c, class) in self.classes.iter().enumerate() {
             for (k, choice) in class.choices.iter().enumerate() {
-                let own = match choice.role {
-                    Role::Leaf => 0.0,
-                    Role::Literal | Role::View => 1e-3,
-                    Role::Contract => 1e3 + choice.work / self.model.contraction,
-                    _ => 1.0 + (choice.work + 0.1) * class.elements / self.model.scalar,
-                };
-                let own = if class.literal { own.min(1e-3) } else { own };
-                let args: f64 = choice.args.iter().map(|a| best[*a as usize].0).sum();
-                // Strictly dearer than any operand, so choices cannot circle.
-                let cost = own + args * (1.0 + 1e-12) + 1e-6;
-                if cost < best[c as usize].0 * (1.0 - 1e-12)
-                    || best[c as usize].0.is_infinite() && cost.is_finite()
-                {
-                    best[c as usize] = (cost, k as u32);
+                if choice.args.is_empty() {
+                    offer(c as u32, k as u32, &mut best, &mut open);
                 }
             }
-            if best[c as usize].0 < old {
-                work.extend(&parents[c as usize]);
+        }
+        let mut done = vec![false; n];
+        // Costs are positive, so their bits are in their order.
+        while let Some((_, c)) = open.pop_first() {
+            if std::mem::replace(&mut done[c as usize], true) {
+                continue;
+            }
+            for &(reader, k) in &readers[c as usize] {
+                let left = &mut missing[reader as usize][k as usize];
+                *left -= 1;
+                if *left == 0 && !done[reader as usize] {
+                    offer(reader, k, &mut best, &mut open);
+                }
             }
         }
         best.into_iter().map(|(_, k)| k).collect()
@@ -296,6 +328,8 @@ impl<'p> State<'p> {
             member: vec![NONE; n],
             journal: vec![],
             touched: vec![false; n],
+            effort: Cell::new(0),
+            most: EFFORT + EFFORT_PER_CLASS * n,
         };
         if !s.acyclic() {
             return None;
@@ -357,6 +391,7 @@ impl<'p> State<'p> {
 
     fn touch(&mut self, c: u32) {
         if !std::mem::replace(&mut self.touched[c as usize], true) {
+            self.spend(1);
             let i = c as usize;
             let (choice, used, uses) = (self.choice[i], self.used[i], self.uses[i].clone());
             self.journal.push(Saved { class: c, choice, used, uses });
@@ -372,29 +407,33 @@ impl<'p> State<'p> {
     }
 
     fn add_use(&mut self, a: u32, by: u32) {
-        if self.is_free(a) {
-            return;
-        }
-        self.touch(a);
-        self.uses[a as usize].push(by);
-        if !self.used[a as usize] {
-            self.start_using(a);
+        let mut work = vec![(a, by)];
+        while let Some((a, by)) = work.pop() {
+            if self.is_free(a) {
+                continue;
+            }
+            self.touch(a);
+            self.uses[a as usize].push(by);
+            if !std::mem::replace(&mut self.used[a as usize], true) {
+                work.extend(self.chosen(a).args.iter().map(|b| (*b, a)));
+            }
         }
     }
 
     fn remove_use(&mut self, a: u32, by: u32) {
-        if self.is_free(a) {
-            return;
-        }
-        self.touch(a);
-        let uses = &mut self.uses[a as usize];
-        if let Some(at) = uses.iter().position(|u| *u == by) {
-            uses.swap_remove(at);
-        }
-        if uses.is_empty() && !self.root[a as usize] && self.used[a as usize] {
-            self.used[a as usize] = false;
-            for &b in &self.chosen(a).args {
-                self.remove_use(b, a);
+        let mut work = vec![(a, by)];
+        while let Some((a, by)) = work.pop() {
+            if self.is_free(a) {
+                continue;
+            }
+            self.touch(a);
+            let uses = &mut self.uses[a as usize];
+            if let Some(at) = uses.iter().position(|u| *u == by) {
+                uses.swap_remove(at);
+            }
+            if uses.is_empty() && !self.root[a as usize] && self.used[a as usize] {
+                self.used[a as usize] = false;
+                work.extend(self.chosen(a).args.iter().map(|b| (*b, a)));
             }
         }
     }
@@ -509,6 +548,7 @@ impl<'p> State<'p> {
                 continue;
             }
             let kernel = self.kernel(r);
+            self.spend(kernel.members.len() + kernel.inputs.len());
             for m in &kernel.members[1..] {
                 // It ended one, or was thought to.
                 if self.member[*m as usize] == *m || out.contains_key(m) {
@@ -583,6 +623,7 @@ impl<'p> State<'p> {
                 continue;
             }
             if seen.insert(c) {
+                self.spend(1);
                 stack.extend(&self.chosen(c).args);
             }
         }
@@ -608,6 +649,7 @@ impl<'p> State<'p> {
         for saved in &self.journal {
             let now = &self.uses[saved.class as usize];
             let near = [saved.class].into_iter().chain(saved.uses.iter().chain(now).copied());
+            self.spend(1 + saved.uses.len() + now.len());
             changed_kernels.extend(near.map(|c| self.member[c as usize]));
         }
         changed_kernels.remove(&NONE);
@@ -634,6 +676,10 @@ impl<'p> State<'p> {
         self.forget();
         self.raise(changed);
         Some(gain)
+    }
+
+    fn spend(&self, effort: usize) {
+        self.effort.set(self.effort.get().saturating_add(effort));
     }
 
     fn forget(&mut self) {
@@ -685,7 +731,7 @@ impl<'p> State<'p> {
                     );
                 }
             }
-            if swaps > most {
+            if swaps > most || self.effort.get() > self.most {
                 break;
             }
         }
