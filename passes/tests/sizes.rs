@@ -5,7 +5,7 @@ mod support;
 
 use support::check;
 use tfc_ir::Graph;
-use tfc_ir::kernel::{ScalarOp, Stmt};
+use tfc_ir::kernel::{Elementary, ScalarOp, Stmt};
 use tfc_ir::program::Program;
 
 fn load(text: &str) -> Graph {
@@ -79,7 +79,8 @@ fn faults_4_overlapping_windows_repeat_no_work() {
          return max_pool(exp(x) + sigmoid(x), window: [3, 3], stride: [1, 1], pad: [0, 0, 0, 0])\n}\n",
     );
     let program = check(&graph, &[]);
-    let exponentials: i64 = program.kernels.iter().map(|k| runs(&k.body, ScalarOp::Exp)).sum();
+    let exponentials: i64 =
+        program.kernels.iter().map(|k| runs(&k.body, ScalarOp::Elementary(Elementary::Exp))).sum();
     assert_eq!(exponentials, 2 * 8 * 8);
     // Windows that do not overlap compute it on the way.
     let graph = load(

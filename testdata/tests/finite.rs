@@ -1,19 +1,17 @@
 //! Rewrites by default round differently and nothing else: what is finite as
 //! written stays finite, in every element type.
 
-use tfc::driver::{Math, Timings, lower};
+use tfc::driver::Math;
 use tfc::load::{Files, parse_as};
-use tfc::{Module, Options};
+use tfc::{Options, compile_with};
 use tfc_ir::{DType, Tensor};
 
 /// Results of the entry `f` in one mode.
 fn results(text: &str, math: Math, feeds: &[(&str, DType, &[usize], &[f64])]) -> Vec<Vec<f64>> {
-    let fail = |e: tfc::Error| -> Module { panic!("{e}\n{text}") };
     let graph = parse_as("finite.graph", text, &Files::in_dir(std::path::Path::new("")));
     let graph = graph.unwrap_or_else(|e| panic!("{e}\n{text}")).graph;
     let options = Options { math, ..Options::default() };
-    let program = lower(&graph, &options, &mut Timings::default());
-    let module = program.and_then(|p| Module::from_program(&p)).unwrap_or_else(fail);
+    let module = compile_with(&graph, &options).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let feeds: Vec<(String, Tensor)> = feeds
         .iter()
         .map(|(name, dtype, shape, values)| {
