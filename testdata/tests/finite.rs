@@ -10,7 +10,8 @@ use tfc_ir::{DType, Tensor};
 fn results(text: &str, math: Math, feeds: &[(&str, DType, &[usize], &[f64])]) -> Vec<Vec<f64>> {
     let graph = parse_as("finite.graph", text, &Files::in_dir(std::path::Path::new("")));
     let graph = graph.unwrap_or_else(|e| panic!("{e}\n{text}")).graph;
-    let options = Options { math, ..Options::default() };
+    let mut options = Options::default();
+    options.math = math;
     let module = compile_with(&graph, &options).unwrap_or_else(|e| panic!("{e}\n{text}"));
     let feeds: Vec<(String, Tensor)> = feeds
         .iter()
