@@ -66,7 +66,8 @@ pub struct Var {
     pub ty: TensorType,
     /// What a queue or a reader holds; `None` for a tensor.
     pub queue: Option<Arc<QueueInfo>>,
-    /// Declared at the top level, rather than inside a function.
+    /// Part of the program itself (a weight, a counter), rather than a slot that an
+    /// optimizer keeps for one.
     pub user: bool,
     pub device: Option<Arc<str>>,
     pub span: Span,

@@ -45,6 +45,8 @@ pub struct DimItem {
 #[derive(Clone, Debug)]
 pub struct VarItem {
     pub name: Name,
+    /// `slot` rather than `var`: state of an optimizer, in printed graphs.
+    pub slot: bool,
     pub ty: TypeExpr,
     pub init: Option<Expr>,
     pub device: Option<(String, Span)>,
@@ -69,8 +71,35 @@ pub struct LetItem {
     pub value: Expr,
 }
 
+/// Who owns the variables a function declares.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FuncKind {
+    /// Nobody: it has none. (One that takes a variable may have slots for it.)
+    Func,
+    /// The call: each has new ones.
+    Layer,
+    /// The function: all calls share one set.
+    Model,
+}
+
+impl FuncKind {
+    pub fn word(self) -> &'static str {
+        match self {
+            FuncKind::Func => "func",
+            FuncKind::Layer => "layer",
+            FuncKind::Model => "model",
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct FuncItem {
+    pub kind: FuncKind,
+    /// The word `func`, `layer` or `model`.
+    pub word: Span,
+    /// `model q = critic(units: 64)`: the layer, and what is given to it for good.
+    /// Such a model has neither parameters nor a body of its own.
+    pub of: Option<Call>,
     pub name: Name,
     pub doc: String,
     pub params: Vec<Param>,
@@ -242,6 +271,8 @@ pub struct Call {
     pub callee: Name,
     pub args: Vec<Arg>,
     pub regions: Vec<RegionArg>,
+    /// `.. as name`: what the variables of the call are called by.
+    pub label: Option<Name>,
 }
 
 #[derive(Clone, Debug)]

@@ -173,6 +173,15 @@ impl Lexer<'_> {
                 b' ' | b'\t' | b'\r' => self.at += 1,
                 b'/' if self.peek(1) == b'/' => self.comment(),
                 b'"' => self.string(),
+                b'.' if self.in_path(lo) && self.peek(1).is_ascii_digit() => {
+                    self.at += 1;
+                    self.push(Tok::Dot, lo);
+                    let digits = self.at;
+                    while self.peek(0).is_ascii_digit() {
+                        self.at += 1;
+                    }
+                    self.push(Tok::Int, digits);
+                }
                 b'0'..=b'9' => self.number(),
                 b'.' if self.peek(1).is_ascii_digit() => self.number(),
                 b'a'..=b'z' | b'A'..=b'Z' | b'_' => {
@@ -261,6 +270,19 @@ impl Lexer<'_> {
         }
     }
 
+    /// Whether a dot here goes on with a path, as in `net.block.0.w`: it touches a
+    /// name, or a number after a dot.
+    fn in_path(&self, at: usize) -> bool {
+        let touches = |token: Option<&Token>, at: usize, tok: Tok| {
+            token.is_some_and(|t| t.tok == tok && t.span.hi as usize == at)
+        };
+        let mut before = self.tokens.iter().rev();
+        let last = before.next();
+        touches(last, at, Tok::Ident)
+            || touches(last, at, Tok::Int)
+                && last.is_some_and(|l| touches(before.next(), l.span.lo as usize, Tok::Dot))
+    }
+
     fn number(&mut self) {
         let lo = self.at;
         let mut float = false;
@@ -273,7 +295,9 @@ impl Lexer<'_> {
         }
         self.digits();
         // `1..5` is a range, not `1.` and `.5`.
-        if self.peek(0) == b'.' && self.peek(1) != b'.' && !self.peek(1).is_ascii_alphabetic() {
+        let after = self.peek(1);
+        let named = after.is_ascii_alphabetic() || after == b'_';
+        if self.peek(0) == b'.' && after != b'.' && !named {
             float = true;
             self.at += 1;
             self.digits();

@@ -252,11 +252,12 @@ impl Parser<'_> {
         let mut span = first.span;
         while self.tok() == Tok::Dot && !self.token().newline {
             self.bump();
-            if self.tok() != Tok::Ident {
+            // Calls in a `for` are numbered: `net.block.0.w`.
+            if !matches!(self.tok(), Tok::Ident | Tok::Int) {
                 return Err(self.expected("a name", "after `.`"));
             }
             text.push('.');
-            text.push_str(self.word());
+            text.push_str(self.text_of(self.span()));
             span = span.to(self.bump().span);
         }
         Ok(Name { text: text.into(), span })
@@ -303,6 +304,9 @@ impl Parser<'_> {
                         | "queue"
                         | "reader"
                         | "func"
+                        | "layer"
+                        | "model"
+                        | "slot"
                         | "entry"
                         | "runner"
                         | "init"
@@ -365,6 +369,10 @@ impl Parser<'_> {
                 let item = self.var_item()?;
                 file.items.push(Item::Var(item));
             }
+            "slot" if self.peek(1).tok == Tok::Ident => {
+                let item = self.var_item()?;
+                file.items.push(Item::Var(VarItem { slot: true, ..item }));
+            }
             "let" => {
                 self.bump();
                 let name = self.simple_name("a name", "after `let`")?;
@@ -374,6 +382,10 @@ impl Parser<'_> {
                 file.items.push(Item::Let(LetItem { name, ty, value }));
             }
             "func" => {
+                let item = self.func_item()?;
+                file.items.push(Item::Func(item));
+            }
+            "layer" | "model" if self.peek(1).tok == Tok::Ident => {
                 let item = self.func_item()?;
                 file.items.push(Item::Func(item));
             }
@@ -392,8 +404,8 @@ impl Parser<'_> {
             }
             word => {
                 let known = [
-                    "graph", "use", "dim", "var", "queue", "reader", "func", "entry", "runner",
-                    "let", "init",
+                    "graph", "use", "dim", "var", "queue", "reader", "func", "layer", "model",
+                    "entry", "runner", "let", "init",
                 ];
                 let near = super::names::nearest(word, known.into_iter());
                 let (span, found) = (self.span(), self.found());
@@ -401,7 +413,7 @@ impl Parser<'_> {
                     "E0109",
                     format!("expected a declaration at the top level, found {found}"),
                 )
-                .at(span, "expected `use`, `dim`, `var`, `let`, `func` or `entry`");
+                .at(span, "expected `use`, `dim`, `var`, `let`, `func`, `layer`, `model` or `entry`");
                 let habit = super::habits::declaration(word);
                 if let Some((instead, help)) = habit {
                     diag = match instead {
@@ -534,7 +546,7 @@ impl Parser<'_> {
         let ty = self.ty()?;
         let init = if self.eat(Tok::Assign) { Some(self.expr()?) } else { None };
         let device = self.device()?;
-        Ok(VarItem { name, ty, init, device, span: start.to(self.prev_span()) })
+        Ok(VarItem { name, slot: false, ty, init, device, span: start.to(self.prev_span()) })
     }
 
     fn queue_item(&mut self) -> Res<QueueItem> {
@@ -567,10 +579,19 @@ impl Parser<'_> {
         Ok(None)
     }
 
+    /// A `func`, a `layer` or a `model`.
     pub fn func_item(&mut self) -> Res<FuncItem> {
         let doc = self.doc();
-        self.bump();
-        let name = self.simple_name("a name", "after `func`")?;
+        let kind = match self.word() {
+            "layer" => FuncKind::Layer,
+            "model" => FuncKind::Model,
+            _ => FuncKind::Func,
+        };
+        let word = self.bump().span;
+        let name = self.simple_name("a name", &format!("after `{}`", kind.word()))?;
+        if kind == FuncKind::Model && self.tok() == Tok::Assign {
+            return self.instance(name, doc, word);
+        }
         let params = self.params("in the parameters of a function")?;
         let results = self.results()?;
         let body = self.block()?;
@@ -590,7 +611,38 @@ impl Parser<'_> {
             let body = self.block()?;
             grad = Some(GradClause { params, body, span });
         }
-        Ok(FuncItem { name, doc, params, results, body, grad })
+        Ok(FuncItem { kind, word, of: None, name, doc, params, results, body, grad })
+    }
+
+    /// `= critic(units: 64)` after `model q1`.
+    fn instance(&mut self, name: Name, doc: String, word: Span) -> Res<FuncItem> {
+        self.bump();
+        let value = self.expr()?;
+        let call = match value.kind {
+            ExprKind::Call(call) => *call,
+            ExprKind::Name(text) => {
+                let callee = Name { text, span: value.span };
+                Call { callee, args: vec![], regions: vec![], label: None }
+            }
+            _ => {
+                return Err(self.report(
+                    Diag::error("E0104", "expected a layer after `=`")
+                        .at(value.span, "not a layer with what is given to it")
+                        .help(format!("write `model {} = layer.dense(units: 10)`", name.text)),
+                ));
+            }
+        };
+        Ok(FuncItem {
+            kind: FuncKind::Model,
+            word,
+            of: Some(call),
+            name,
+            doc,
+            params: vec![],
+            results: Results::default(),
+            body: Block::default(),
+            grad: None,
+        })
     }
 
     fn entry_item(&mut self) -> Res<EntryItem> {

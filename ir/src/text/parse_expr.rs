@@ -317,6 +317,13 @@ impl Parser<'_> {
                 if self.tok() == Tok::LParen && !self.token().newline {
                     return self.call(name);
                 }
+                // `with optim.adam as first`: a call without arguments.
+                if let Some(label) = self.label()? {
+                    let span = start.to(self.prev_span());
+                    let (args, regions) = (vec![], vec![]);
+                    let call = Call { callee: name, args, regions, label: Some(label) };
+                    return Ok(Expr { kind: ExprKind::Call(Box::new(call)), span });
+                }
                 ExprKind::Name(name.text)
             }
         };
@@ -358,8 +365,18 @@ impl Parser<'_> {
             let body = self.block()?;
             regions.push(RegionArg { name, params, body });
         }
+        let label = self.label()?;
         let span = callee.span.to(self.prev_span());
-        Ok(Expr { kind: ExprKind::Call(Box::new(Call { callee, args, regions })), span })
+        Ok(Expr { kind: ExprKind::Call(Box::new(Call { callee, args, regions, label })), span })
+    }
+
+    /// `as name` after a call, on its line.
+    fn label(&mut self) -> Res<Option<Name>> {
+        if !self.is_word("as") || self.token().newline {
+            return Ok(None);
+        }
+        self.bump();
+        self.simple_name("a name", "after `as`").map(Some)
     }
 
     /// `name { ..` or `name(..) { ..` on the line where the call ended.

@@ -53,7 +53,7 @@ impl Parser<'_> {
     /// An entry or a function starts here: no block goes on.
     fn at_item(&self) -> bool {
         self.token().newline
-            && matches!(self.word(), "func" | "entry")
+            && matches!(self.word(), "func" | "layer" | "model" | "entry")
             && self.peek(1).tok == Tok::Ident
     }
 
@@ -90,12 +90,12 @@ impl Parser<'_> {
     fn nested_func(&mut self) -> Res<bool> {
         let lo = self.span().lo as usize;
         let line = self.text[..lo].rfind('\n').map_or(0, |i| i + 1);
-        if !self.at_item() || self.word() != "func" || lo == line {
+        if !self.at_item() || self.word() == "entry" || lo == line {
             return Ok(false);
         }
         let span = self.span();
         let _ = self.report(
-            Diag::error("E0104", "`func` stands at the top level")
+            Diag::error("E0104", format!("`{}` stands at the top level", self.word()))
                 .at(span, "expected a statement")
                 .help("move it out; a function sees the file's variables, and what it is given"),
         );

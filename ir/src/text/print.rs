@@ -32,7 +32,10 @@ pub fn print(graph: &Graph) -> String {
     }
     for (_, var) in graph.vars.iter() {
         let _ = match &var.queue {
-            None => write!(out, "var {}: {}", var.name, var.ty),
+            None => {
+                let word = if var.user { "var" } else { "slot" };
+                write!(out, "{word} {}: {}", var.name, var.ty)
+            }
             Some(info) => write!(out, "{}", queue(info)),
         };
         if let Some(device) = &var.device {
@@ -413,9 +416,11 @@ fn is_path(name: &str) -> bool {
     !name.starts_with('_')
         && name.split('.').enumerate().all(|(i, part)| {
             let mut chars = part.chars();
-            chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            let number = i > 0 && part.chars().all(|c| c.is_ascii_digit());
+            let word = chars.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
                 && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
-                && (i > 0 || !is_reserved(part))
+                && (i > 0 || !is_reserved(part));
+            word || number && !part.is_empty()
         })
 }
 

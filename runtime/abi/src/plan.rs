@@ -47,7 +47,7 @@ pub struct VarInfo {
     pub name: String,
     pub dtype: DType,
     pub shape: Vec<i64>,
-    /// False for optimizer slots and counters declared inside functions.
+    /// False for the slots of optimizers.
     pub user: bool,
     /// Its initial value is drawn at random: it means nothing before it is trained.
     pub random: bool,

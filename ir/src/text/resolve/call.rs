@@ -3,11 +3,12 @@
 use super::Resolver;
 use super::expr::Want;
 use super::ops::count;
-use super::scope::{Bound, Frame, Spanned, Val};
+use super::scope::{Bound, Frame, Owner, Spanned, Val};
 use super::types::Failure;
+use super::weights::Called;
 use crate::build::NodeSpec;
 use crate::diag::{Diag, Span};
-use crate::text::ast::{Block, Call, ExprKind, FuncItem, GradClause, Name, TypeExpr};
+use crate::text::ast::{Block, Call, ExprKind, FuncItem, FuncKind, GradClause, Name, TypeExpr};
 use crate::text::names::nearest;
 use crate::{Attrs, DType, Op, ValueId};
 use std::rc::Rc;
@@ -36,7 +37,7 @@ impl Resolver<'_> {
             );
         }
         let args = self.args(call);
-        self.call_with(module, index, &call.callee, args, span, want)
+        self.call_with((module, index), &call.callee, call.label.as_ref(), args, span, want)
     }
 
     pub(super) fn args(&mut self, call: &Call) -> Vec<ArgVal> {
@@ -48,16 +49,43 @@ impl Resolver<'_> {
         out
     }
 
+    /// The function behind a name, and, of a model made of a layer, what the layer is
+    /// given for good.
+    fn called(&mut self, (module, index): (usize, usize)) -> Option<(Called, Vec<ArgVal>)> {
+        let func = self.modules[module].funcs[index].clone();
+        let path = match func.kind {
+            FuncKind::Model => format!("{}{}.", self.modules[module].prefix, func.name.text),
+            _ => String::new(),
+        };
+        let Some(of) = &func.of else {
+            let kind = func.kind;
+            return Some((Called { module, index, func, kind, path }, vec![]));
+        };
+        // A layer, or reported already.
+        let (m, i) = self.function_in(module, &of.callee.text)?;
+        let layer = self.modules[m].funcs[i].clone();
+        if layer.kind != FuncKind::Layer {
+            return None;
+        }
+        let mut frame = Frame::new(module);
+        frame.owner = Owner::Nobody;
+        self.frames.push(frame);
+        let fixed = self.args(of);
+        self.frames.pop();
+        Some((Called { module: m, index: i, func: layer, kind: FuncKind::Model, path }, fixed))
+    }
+
     pub(super) fn call_with(
         &mut self,
-        module: usize,
-        index: usize,
+        target: (usize, usize),
         callee: &Name,
+        label: Option<&Name>,
         args: Vec<ArgVal>,
         span: Span,
         want: Want,
     ) -> Val {
-        let func = self.modules[module].funcs[index].clone();
+        let Some((called, fixed)) = self.called(target) else { return Val::Poison };
+        let (module, index, func) = (called.module, called.index, called.func.clone());
         if self.frames.iter().any(|f| f.func == Some((module, index))) {
             let chain: Vec<String> = self
                 .frames
@@ -71,7 +99,9 @@ impl Resolver<'_> {
                     .help("functions are inlined; use `while` for repetition"),
             );
         }
-        let Some(mut slots) = self.match_args(&func, callee, args) else { return Val::Poison };
+        let Some(mut slots) = self.match_args(&func, callee, fixed, args) else {
+            return Val::Poison;
+        };
         // Values are read before the call, in the caller's scope.
         for (param, slot) in func.params.iter().zip(&mut slots) {
             let Some(arg) = slot else { continue };
@@ -104,9 +134,12 @@ impl Resolver<'_> {
                 arg.val = self.read_all(&arg.val, arg.span);
             }
         }
-        let element = self.path_element(&func, &slots);
+        let Some(place) = self.place(&called, callee, label, &slots, span) else {
+            return Val::Poison;
+        };
         let mut frame = Frame::new(module);
-        frame.path = element.into();
+        frame.path = place.path;
+        frame.owner = place.owner;
         frame.func = Some((module, index));
         frame.site = span;
         frame.callee = (&*callee.text).into();
@@ -120,18 +153,29 @@ impl Resolver<'_> {
         val
     }
 
-    /// Arguments in the order of the parameters.
+    /// Arguments in the order of the parameters. Those given without a name are for
+    /// the parameters that `fixed` leaves open.
     fn match_args(
         &mut self,
         func: &FuncItem,
         callee: &Name,
+        fixed: Vec<ArgVal>,
         args: Vec<ArgVal>,
     ) -> Option<Vec<Option<ArgVal>>> {
         let mut slots: Vec<Option<ArgVal>> = vec![None; func.params.len()];
+        let mut given = vec![false; func.params.len()];
+        let count_fixed = fixed.len();
         let mut position = 0;
-        for arg in args {
+        for (i, arg) in fixed.into_iter().chain(args).enumerate() {
+            if i == count_fixed {
+                given = slots.iter().map(Option::is_some).collect();
+                position = 0;
+            }
             let slot = match &arg.name {
                 None => {
+                    while given.get(position) == Some(&true) {
+                        position += 1;
+                    }
                     position += 1;
                     position - 1
                 }
@@ -162,7 +206,7 @@ impl Resolver<'_> {
                             format!(
                                 "`{}` takes {}",
                                 callee.text,
-                                count(func.params.len(), "argument")
+                                count(given.iter().filter(|g| !**g).count(), "argument")
                             ),
                         )
                         .at(arg.span, "this is one too many")
@@ -170,12 +214,15 @@ impl Resolver<'_> {
                     );
                     return None;
                 }
-                Some(Some(_)) => {
+                Some(Some(first)) => {
                     let name = &func.params[slot].name.text;
-                    self.error(
-                        Diag::error("E0130", format!("`{name}` is given twice"))
-                            .at(arg.span, "the second time"),
-                    );
+                    let diag = Diag::error("E0130", format!("`{name}` is given twice"))
+                        .at(arg.span, "the second time");
+                    let diag = match given[slot] {
+                        true => diag.also(first.span, "given for good where the model is declared"),
+                        false => diag,
+                    };
+                    self.error(diag);
                     return None;
                 }
                 Some(empty) => *empty = Some(arg),
@@ -194,9 +241,9 @@ impl Resolver<'_> {
         Some(slots)
     }
 
-    /// What this call adds to the names of the variables and values inside:
-    /// the function, and the variable it is about, numbered if repeated.
-    fn path_element(&mut self, func: &FuncItem, slots: &[Option<ArgVal>]) -> String {
+    /// What a call of a function adds to the names of the values inside: the
+    /// function, and the variable it is about, numbered if repeated.
+    pub(super) fn path_element(&mut self, func: &FuncItem, slots: &[Option<ArgVal>]) -> String {
         let mut element = func.name.text.to_string();
         let mut about = String::new();
         for arg in slots.iter().flatten() {
@@ -532,7 +579,8 @@ impl Resolver<'_> {
             let value = values.next()?;
             let mut got = self.tensor(&value.val, value.span, Some(want.dtype))?;
             let ty = self.type_of(got);
-            if ty.rank() == 0 && ty.dtype == want.dtype {
+            let number = matches!(value.val, Val::Int(_) | Val::Float(_));
+            if number && ty.dtype == want.dtype {
                 got = self.broadcast_to(got, &want.shape, value.span)?;
             } else if ty != want {
                 self.error(

@@ -3,7 +3,7 @@
 use super::Resolver;
 use super::scope::{Spanned, Val};
 use crate::diag::{Diag, Span};
-use crate::text::ast::{self, Arg, Binary, Call, Expr, ExprKind, Unary};
+use crate::text::ast::{self, Arg, Binary, Call, Expr, ExprKind, FuncKind, Unary};
 use crate::text::habits;
 use crate::text::names::nearest;
 use crate::{DType, TensorType, ValueId};
@@ -143,11 +143,12 @@ impl Resolver<'_> {
             _ => {}
         }
         // A function without arguments may be named for its value in initialisers.
-        if self.function(name).is_some() {
+        if self.kind_of(module, name) == Some(FuncKind::Func) {
             let call = Call {
                 callee: ast::Name { text: name.into(), span },
                 args: vec![],
                 regions: vec![],
+                label: None,
             };
             return self.call(&call, span, want);
         }
@@ -229,8 +230,14 @@ impl Resolver<'_> {
                     .help("give the result a type: `name: f32[2, 3] = ...`"),
             );
         }
+        if let Some(diag) = self.no_such_state(name, span) {
+            return self.error(diag);
+        }
         let mut diag = Diag::error("E0123", format!("there is no value `{name}`"))
             .at(span, "not defined here");
+        if self.kind_of(self.module(), name) == Some(FuncKind::Layer) {
+            return self.error(diag.help(format!("`{name}` is a layer: call it, `{name}(..)`")));
+        }
         let mut candidates: Vec<String> = vec![];
         if self.diags.len() < 20
             && let Some(frame) = self.frames.last()
@@ -277,6 +284,9 @@ impl Resolver<'_> {
                 return Val::Poison;
             }
             return self.call_function(module, index, call, span, want);
+        }
+        if let Some(label) = &call.label {
+            self.misplaced_label(label, "an op has no weights to name");
         }
         if let Some(op) = self.ops.get(name).copied() {
             // Some have a form of their own.
@@ -387,7 +397,8 @@ impl Resolver<'_> {
         known.extend(BUILTINS.iter().map(|b| b.to_string()));
         known.extend(self.modules[module].func_index.keys().map(|k| k.to_string()));
         let elsewhere: Option<String> = crate::text::LIBRARIES.iter().find_map(|(lib, text)| {
-            text.contains(&format!("func {name}(")).then(|| format!("{lib}.{name}"))
+            let declared = |word: &str| text.contains(&format!("{word} {name}("));
+            (declared("func") || declared("layer")).then(|| format!("{lib}.{name}"))
         });
         if let Some(alias) = alias.filter(|a| known.iter().any(|k| k == a)) {
             diag = diag.fix(format!("it is called `{alias}` here"), span, alias);

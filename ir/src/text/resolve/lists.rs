@@ -33,7 +33,9 @@ impl Resolver<'_> {
             }
             self.name_items(each, &rounds, round);
             let before = self.diags.len();
+            self.frame().rounds.push(round);
             self.statements(&body.stmts, false);
+            self.frame().rounds.pop();
             if self.diags.len() != before {
                 break;
             }
@@ -55,7 +57,9 @@ impl Resolver<'_> {
         for round in 0..rounds.first().map_or(0, Vec::len) {
             self.frame().scopes.push(Default::default());
             self.name_items(each, &rounds, round);
+            self.frame().rounds.push(round);
             let val = self.expr(item, None);
+            self.frame().rounds.pop();
             self.frame().scopes.pop();
             if val.is_poison() || self.full() {
                 return Val::Poison;

@@ -86,7 +86,7 @@ impl Resolver<'_> {
                 ArgVal { name: None, val: Val::List(Rc::new(grads)), span },
             ];
             args.extend(extra);
-            self.call_with(module, index, &call.callee, args, with.span, None);
+            self.call_with((module, index), &call.callee, call.label.as_ref(), args, with.span, None);
             return Val::Poison;
         }
         for ((var, at), grad) in vars.iter().zip(grads) {
@@ -95,7 +95,7 @@ impl Resolver<'_> {
                 ArgVal { name: None, val: grad.val, span: *at },
             ];
             args.extend(extra.iter().cloned());
-            self.call_with(module, index, &call.callee, args, with.span, None);
+            self.call_with((module, index), &call.callee, call.label.as_ref(), args, with.span, None);
         }
         Val::Poison
     }
@@ -117,7 +117,7 @@ impl Resolver<'_> {
         let first = ArgVal { name: None, val: Val::List(Rc::new(grads)), span: expr.span };
         let mut args = vec![first];
         args.extend(self.args(&call));
-        match self.call_with(module, index, &call.callee, args, expr.span, None) {
+        match self.call_with((module, index), &call.callee, call.label.as_ref(), args, expr.span, None) {
             Val::Poison => None,
             Val::List(items) | Val::Tuple(items) if items.len() == count => Some(items.to_vec()),
             val => {
@@ -182,39 +182,26 @@ impl Resolver<'_> {
         ok.then_some(vars)
     }
 
-    /// A variable by its name, or those of a function called here that the loss
-    /// depends on.
+    /// A variable by its name or path; of a model or a part of one, those variables
+    /// that the loss depends on.
     fn vars_of(&mut self, name: &Name, loss: Option<ValueId>) -> Option<Vec<VarId>> {
-        if self.graph.vars.values().any(|v| v.user && v.name == *name.text)
-            || self.frame().get(&name.text).is_some()
-        {
-            return self.variable_name(&name.text, name.span).map(|var| vec![var]);
-        }
-        let path = self.frame().path.clone();
-        // Libraries are no part of paths: `nn.dense` makes `dense.w`.
-        let calls = match (self.function(&name.text), name.text.split_once('.')) {
-            (Some(_), Some((_, func))) => func,
-            _ => &*name.text,
+        let vars = match self.lookup(&name.text) {
+            Some(val @ Val::List(_)) => val.vars(),
+            None if self.function(&name.text).is_some() => vec![],
+            _ => return self.variable_name(&name.text, name.span).map(|var| vec![var]),
         };
-        let called: BTreeSet<VarId> = self
-            .var_names
-            .iter()
-            .filter(|(full, _)| full.strip_prefix(&*path).is_some_and(|f| is_within(f, calls)))
-            .map(|(_, var)| *var)
-            .collect();
-        if called.is_empty() {
-            if self.function(&name.text).is_none() {
-                return self.variable_name(&name.text, name.span).map(|var| vec![var]);
-            }
-            self.error(
-                Diag::error("E0493", format!("`{}` has no variables here", name.text))
-                    .at(name.span, "not called before this line, or it declares none")
-                    .help("call the function first; its variables are made by the call"),
-            );
+        if vars.is_empty() {
+            let diag = match self.no_such_state(&name.text, name.span) {
+                Some(diag) => diag,
+                None => Diag::error("E0493", format!("`{}` has no variables", name.text))
+                    .at(name.span, "nothing here to train")
+                    .help("`over` lists variables, models and parts of models: `[w, net.dense]`"),
+            };
+            self.error(diag);
             return None;
         }
         let used = self.trainable(loss?);
-        let vars: Vec<VarId> = called.into_iter().filter(|var| used.contains(var)).collect();
+        let vars: Vec<VarId> = vars.into_iter().filter(|var| used.contains(var)).collect();
         if vars.is_empty() {
             self.error(
                 Diag::error("E0493", format!("the loss depends on no variable of `{}`", name.text))
@@ -274,21 +261,6 @@ impl Resolver<'_> {
     }
 }
 
-/// Whether a variable's path starts with these calls: `dense.w` and `dense_2.w`
-/// belong to `dense`.
-fn is_within(path: &str, calls: &str) -> bool {
-    let mut parts = path.split('.');
-    calls.split('.').all(|call| parts.next().is_some_and(|part| is_call_of(part, call)))
-}
-
-fn is_call_of(part: &str, func: &str) -> bool {
-    match part.strip_prefix(func) {
-        Some("") => true,
-        Some(rest) => rest.strip_prefix('_').is_some_and(|n| n.parse::<u32>().is_ok()),
-        None => false,
-    }
-}
-
 /// A call, or a name as a call without arguments.
 fn as_call(expr: &Expr) -> Option<Call> {
     match &expr.kind {
@@ -297,6 +269,7 @@ fn as_call(expr: &Expr) -> Option<Call> {
             callee: Name { text: name.clone(), span: expr.span },
             args: vec![],
             regions: vec![],
+            label: None,
         }),
         _ => None,
     }

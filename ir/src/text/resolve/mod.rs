@@ -13,6 +13,8 @@
 //! - `number`: arithmetic between numbers; `literal`: how they become tensors;
 //! - `lists`: `for`, and lists made by it;
 //! - `queue`: declarations of queues and readers;
+//! - `weights`: layers, models and the names of their variables; `walk`: what stands
+//!   in a block;
 //! - `state`: variables, reads, initialisers; `writes`: who writes what;
 //! - `sugar`: `zeros`, `split`, indexing, `grad`; `minimize`: training.
 
@@ -32,6 +34,8 @@ mod state;
 mod stmt;
 mod sugar;
 mod types;
+mod walk;
+mod weights;
 mod writes;
 
 use super::Loader;
@@ -55,6 +59,10 @@ const MAX_WORK: usize = 4_000_000;
 /// Errors after which nothing more is looked for.
 const MAX_ERRORS: usize = 200;
 
+/// Walks over the graph until all paths of variables are known: each walk finds
+/// more of them, and two are enough for most graphs.
+const MAX_WALKS: usize = 8;
+
 pub fn resolve(
     sources: &mut SourceMap,
     file: u32,
@@ -62,35 +70,24 @@ pub fn resolve(
     loader: &dyn Loader,
     diags: &mut Vec<Diag>,
 ) -> Option<Graph> {
-    let mut r = Resolver {
-        sources,
-        loader,
-        root: file,
-        diags: vec![],
-        graph: Graph::default(),
-        modules: vec![],
-        libraries: BTreeMap::new(),
-        ops: Op::ALL.iter().map(|op| (op.name(), *op)).collect(),
-        frames: vec![],
-        build: Build::new(0, "init"),
-        other: vec![],
-        var_names: BTreeMap::new(),
-        poisoned_vars: BTreeMap::new(),
-        yields: vec![],
-        assigned: BTreeSet::new(),
-        seed: None,
-        depth: 0,
-        nodes: 0,
-        work: 0,
-        literal_bytes: 0,
-        let_values: BTreeMap::new(),
-        too_large: false,
-        writes: BTreeMap::new(),
-    };
-    r.run(file, tree);
-    let failed = !r.diags.is_empty();
-    diags.append(&mut r.diags);
-    (!failed).then_some(r.graph)
+    let files = sources.files.len();
+    let mut known = vec![];
+    for walk in 1.. {
+        sources.files.truncate(files);
+        let mut r = Resolver::new(sources, file, loader);
+        r.run(file, &tree, std::mem::take(&mut known));
+        if walk < MAX_WALKS
+            && !r.full()
+            && let Some(found) = r.found_late()
+        {
+            known = found;
+            continue;
+        }
+        let failed = !r.diags.is_empty();
+        diags.append(&mut r.diags);
+        return (!failed).then_some(r.graph);
+    }
+    None
 }
 
 /// One file's declarations.
@@ -103,6 +100,10 @@ pub(crate) struct Module {
     pub lets: BTreeMap<Arc<str>, Rc<ast::LetItem>>,
     /// Libraries in reach: index of the module, `usize::MAX` if it is broken.
     pub uses: BTreeMap<Arc<str>, usize>,
+    /// The same in the order of the text.
+    pub use_order: Vec<(Arc<str>, usize)>,
+    /// What the names of its models' variables start with: `nets.`.
+    pub prefix: Rc<str>,
 }
 
 pub(crate) struct Resolver<'a> {
@@ -122,6 +123,17 @@ pub(crate) struct Resolver<'a> {
     other: Vec<Build>,
     /// Every variable by its full name.
     pub var_names: BTreeMap<String, VarId>,
+    pub sites: weights::Sites,
+    /// Variables of models, in the order in which they came to be.
+    pub weights: Vec<VarId>,
+    /// Declared, but their first value is not there yet.
+    pub pending: BTreeSet<VarId>,
+    /// The call that brought a variable of a model or an optimizer about.
+    pub first_sites: BTreeMap<VarId, Span>,
+    /// Variables that the body that declares them writes.
+    pub self_written: BTreeSet<VarId>,
+    /// Models whose variables were looked up, and how many they were then.
+    pub asked: Vec<(String, usize)>,
     /// Variables whose declaration is in error.
     pub poisoned_vars: BTreeMap<Arc<str>, scope::Bound>,
     /// What the open regions yield, innermost last.
@@ -140,8 +152,44 @@ pub(crate) struct Resolver<'a> {
     pub writes: BTreeMap<(usize, usize), writes::Writes>,
 }
 
+impl<'a> Resolver<'a> {
+    fn new(sources: &'a mut SourceMap, root: u32, loader: &'a dyn Loader) -> Resolver<'a> {
+        Resolver {
+            sources,
+            loader,
+            root,
+            diags: vec![],
+            graph: Graph::default(),
+            modules: vec![],
+            libraries: BTreeMap::new(),
+            ops: Op::ALL.iter().map(|op| (op.name(), *op)).collect(),
+            frames: vec![],
+            build: Build::new(0, "init"),
+            other: vec![],
+            var_names: BTreeMap::new(),
+            sites: weights::Sites::default(),
+            weights: vec![],
+            pending: BTreeSet::new(),
+            first_sites: BTreeMap::new(),
+            self_written: BTreeSet::new(),
+            asked: vec![],
+            poisoned_vars: BTreeMap::new(),
+            yields: vec![],
+            assigned: BTreeSet::new(),
+            seed: None,
+            depth: 0,
+            nodes: 0,
+            work: 0,
+            literal_bytes: 0,
+            let_values: BTreeMap::new(),
+            too_large: false,
+            writes: BTreeMap::new(),
+        }
+    }
+}
+
 impl Resolver<'_> {
-    fn run(&mut self, file: u32, tree: ast::File) {
+    fn run(&mut self, file: u32, tree: &ast::File, known: Vec<weights::Known>) {
         self.graph.name = match &tree.name {
             Some(name) => name.text.to_string(),
             None => stem(&self.sources.files[file as usize].name),
@@ -150,7 +198,9 @@ impl Resolver<'_> {
         self.graph.init.name = "init".to_string();
         self.modules.push(Module::default());
         let mut stack = vec![];
-        self.declare(0, &tree, &mut stack);
+        self.declare(0, tree, &mut stack);
+        self.name_modules();
+        self.check_weights(tree);
         self.frames.push(Frame::new(0));
         for item in &tree.items {
             match item {
@@ -159,16 +209,8 @@ impl Resolver<'_> {
                 _ => {}
             }
         }
-        for item in &tree.items {
-            if let ast::Item::Var(var) = item {
-                self.top_init(var);
-            }
-        }
-        for item in &tree.items {
-            if let ast::Item::Init(block) = item {
-                self.in_build(0, |r| r.init_block(block));
-            }
-        }
+        self.declare_known(known);
+        self.first_values(tree, false);
         self.frames.pop();
         let mut names: BTreeMap<Arc<str>, Span> = BTreeMap::new();
         let mut id = 0;
@@ -184,6 +226,9 @@ impl Resolver<'_> {
             id += 1;
             self.entry(entry, id);
         }
+        self.frames.push(Frame::new(0));
+        self.first_values(tree, true);
+        self.frames.pop();
         if !self.full() {
             self.check_initialised();
         }
@@ -199,6 +244,25 @@ impl Resolver<'_> {
         self.graph.init = init.func;
     }
 
+    /// First values of the file's own variables, in the order of the text. Those that
+    /// take something from a model come last, when the entries have called it.
+    fn first_values(&mut self, tree: &ast::File, of_models: bool) {
+        for item in &tree.items {
+            if let ast::Item::Var(var) = item
+                && var.init.as_ref().is_some_and(|e| self.expr_mentions_model(e)) == of_models
+            {
+                self.in_build(0, |r| r.top_init(var));
+            }
+        }
+        for item in &tree.items {
+            if let ast::Item::Init(block) = item
+                && self.block_mentions_model(block) == of_models
+            {
+                self.in_build(0, |r| r.init_block(block));
+            }
+        }
+    }
+
     /// Collects what a file declares, so that order in the text does not matter.
     fn declare(&mut self, module: usize, tree: &ast::File, stack: &mut Vec<String>) {
         let mut seen: BTreeMap<Arc<str>, (&str, Span)> = BTreeMap::new();
@@ -207,7 +271,7 @@ impl Resolver<'_> {
                 ast::Item::Dim(d) => ("dim", &d.name),
                 ast::Item::Var(v) => ("var", &v.name),
                 ast::Item::Queue(q) => (if q.reader { "reader" } else { "queue" }, &q.name),
-                ast::Item::Func(f) => ("func", &f.name),
+                ast::Item::Func(f) => (f.kind.word(), &f.name),
                 ast::Item::Let(l) => ("let", &l.name),
                 ast::Item::Use(u) => ("use", &u.name),
                 ast::Item::Entry(_) | ast::Item::Init(_) => continue,
@@ -233,6 +297,7 @@ impl Resolver<'_> {
                 ast::Item::Use(u) => {
                     let id = self.use_library(u, stack);
                     self.modules[module].uses.insert(u.name.text.clone(), id);
+                    self.modules[module].use_order.push((u.name.text.clone(), id));
                 }
                 _ => {}
             }
@@ -249,7 +314,7 @@ impl Resolver<'_> {
                 };
                 self.diags.push(
                     Diag::error("E0146", format!("a library cannot have {what}"))
-                        .at(span, "only `use`, `let`, `dim` and `func` stand in libraries"),
+                        .at(span, "only `use`, `let`, `dim`, `func`, `layer` and `model` stand in libraries"),
                 );
             }
         }
@@ -500,7 +565,10 @@ impl Resolver<'_> {
         if let Some(var) = self.modules[module].vars.get(name) {
             return Some(Val::Var(*var));
         }
-        (module == 0 && self.poisoned_vars.contains_key(name)).then_some(Val::Poison)
+        if module == 0 && self.poisoned_vars.contains_key(name) {
+            return Some(Val::Poison);
+        }
+        self.state_at(name)
     }
 }
 

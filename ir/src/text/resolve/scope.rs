@@ -105,6 +105,31 @@ pub struct Bound {
     pub build: u32,
 }
 
+/// To whom the variables belong that a body declares.
+#[derive(Clone)]
+pub enum Owner {
+    /// The entry (or the initialiser) whose body it is.
+    Body,
+    /// A layer's call or a model, by the prefix of the names: `net.dense.`.
+    Weights { path: Rc<str>, model: bool },
+    /// An optimizer and the variable it is called for.
+    Slots(Rc<Slots>),
+    /// A function: it declares none.
+    Nobody,
+}
+
+#[derive(Clone)]
+pub struct Slots {
+    /// `adam.net.dense.w.`
+    pub path: String,
+    /// What the optimizer is called for.
+    pub vars: Vec<VarId>,
+    /// The `minimize` or the call that asks for it.
+    pub site: Span,
+    /// It was given a name with `as`.
+    pub named: bool,
+}
+
 /// One inlined call, or the body of an entry.
 pub struct Frame {
     pub module: usize,
@@ -112,7 +137,12 @@ pub struct Frame {
     pub scopes: Vec<BTreeMap<Arc<str>, Bound>>,
     /// Prefix of the names of values and variables: `logits.`, `adam.w1.`.
     pub path: Rc<str>,
-    /// Calls made from here so far, by path element.
+    pub owner: Owner,
+    /// Which round of each `for` around this place it is, outermost first.
+    pub rounds: Vec<usize>,
+    /// Layers called and variables declared here so far: name and place.
+    pub labels: BTreeMap<String, Span>,
+    /// Calls of functions made from here so far, by path element.
     pub calls: BTreeMap<String, usize>,
     /// The call being inlined: module and index of the function, call site.
     pub func: Option<(usize, usize)>,
@@ -132,6 +162,9 @@ impl Frame {
             module,
             scopes: vec![BTreeMap::new()],
             path: "".into(),
+            owner: Owner::Body,
+            rounds: vec![],
+            labels: BTreeMap::new(),
             calls: BTreeMap::new(),
             func: None,
             site: Span::NONE,
@@ -170,6 +203,8 @@ pub struct Build {
     pub versions: BTreeMap<VarId, Version>,
     /// Per open region: versions to put back when it ends.
     pub saved: Vec<BTreeMap<VarId, Option<Version>>>,
+    /// Which `minimize` or call asked for a slot first, and whether by a name.
+    pub slot_sites: BTreeMap<VarId, (Span, bool)>,
     names: BTreeSet<Arc<str>>,
     counters: BTreeMap<Arc<str>, usize>,
     /// Depth of inlining at which a value got its name.
@@ -186,6 +221,7 @@ impl Build {
             device: None,
             versions: BTreeMap::new(),
             saved: vec![],
+            slot_sites: BTreeMap::new(),
             names: BTreeSet::new(),
             counters: BTreeMap::new(),
             named_at: BTreeMap::new(),

@@ -2,7 +2,7 @@
 
 use super::Resolver;
 use super::ops::count;
-use super::scope::{Bound, Build, Frame, Spanned, Val, Version};
+use super::scope::{Bound, Build, Frame, Owner, Slots, Spanned, Val, Version};
 use super::types::Failure;
 use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
@@ -20,7 +20,7 @@ impl Resolver<'_> {
         if self.modules[0].vars.contains_key(&item.name.text) {
             return;
         }
-        let Some(id) = self.declare_var(item, item.name.text.to_string()) else {
+        let Some(id) = self.declare_var(item, item.name.text.to_string(), !item.slot) else {
             // The name is known, what it is is not.
             let build = self.build.id;
             let bound = Bound { val: Val::Poison, span: item.name.span, build };
@@ -39,43 +39,135 @@ impl Resolver<'_> {
         }
     }
 
-    /// A variable of a function: one for each path of calls.
+    /// A variable of a body: of a layer's call, a model, an optimizer, an entry.
     pub(super) fn local_var(&mut self, item: &VarItem) {
         let frame = self.frame();
-        let name = if frame.path.is_empty() {
-            format!("{}.{}", self.build.func.name, item.name.text)
-        } else {
-            format!("{}{}", frame.path, item.name.text)
+        let mut element = item.name.text.to_string();
+        frame.rounds.iter().for_each(|n| element.push_str(&format!(".{n}")));
+        let (owner, func) = (frame.owner.clone(), frame.func);
+        let prefix = match &owner {
+            Owner::Body => format!("{}.", self.build.func.name),
+            Owner::Weights { path, .. } => path.to_string(),
+            Owner::Slots(slots) => slots.path.clone(),
+            // Reported when the text was looked through.
+            Owner::Nobody => return self.poison_name(item),
         };
-        let known = self.var_names.get(&name).copied();
-        let id = match known {
+        if self.claim(&element, item.name.span).is_none() {
+            return self.poison_name(item);
+        }
+        let name = format!("{prefix}{element}");
+        let site = self.owner_site(&owner);
+        let id = match self.var_names.get(&name).copied() {
             Some(id) => {
-                let Some(ty) = self.var_type(item) else { return self.poison_name(item) };
-                if self.graph.vars[id].ty != ty {
-                    let old = &self.graph.vars[id];
-                    let diag = Diag::error(
-                        "E0412",
-                        format!("`{name}` has two types: {} and {ty}", old.ty),
-                    )
-                    .at(item.name.span, "calls in the same place of two entries share variables")
-                    .help("call the function through two functions of your own, one for each type");
-                    self.error(diag);
+                if !self.same_var(id, item, site) {
                     return self.poison_name(item);
                 }
                 id
             }
             None => {
-                let Some(id) = self.declare_var(item, name) else { return self.poison_name(item) };
-                self.in_build(0, |r| r.initialise(id, item));
+                let user = !matches!(owner, Owner::Slots(_));
+                let Some(id) = self.declare_var(item, name, user) else {
+                    return self.poison_name(item);
+                };
+                if func.is_some_and(|f| self.writes_local(f, &item.name.text)) {
+                    self.self_written.insert(id);
+                }
+                self.pending.insert(id);
                 id
             }
         };
-        if !self.build.saved.is_empty() {
+        if self.pending.remove(&id) {
+            self.first_sites.insert(id, site);
+            if let Owner::Weights { .. } = owner {
+                self.weights.push(id);
+            }
+            self.in_build(0, |r| r.initialise(id, item));
+        }
+        if let Owner::Slots(slots) = &owner
+            && !self.one_state(id, slots)
+        {
+            return self.poison_name(item);
+        }
+        let written = func.is_none() || self.self_written.contains(&id);
+        if written && !self.build.saved.is_empty() {
             self.build.wrote(id);
         }
         let build = self.build.id;
         self.frame()
             .set(item.name.text.clone(), Bound { val: Val::Var(id), span: item.name.span, build });
+    }
+
+    /// The call that variables declared now belong to, as far as the user sees one.
+    fn owner_site(&self, owner: &Owner) -> Span {
+        match owner {
+            Owner::Slots(slots) => slots.site,
+            Owner::Weights { .. } => {
+                let model = |f: &&Frame| matches!(f.owner, Owner::Weights { model: true, .. });
+                self.frames.iter().rev().find(model).map_or(Span::NONE, |f| f.site)
+            }
+            Owner::Body | Owner::Nobody => Span::NONE,
+        }
+    }
+
+    /// Whether a declaration reached again is that of a variable known by this name.
+    fn same_var(&mut self, id: VarId, item: &VarItem, site: Span) -> bool {
+        let Some(ty) = self.var_type(item) else { return false };
+        let known = self.graph.vars[id].clone();
+        if known.span != item.name.span {
+            self.error(
+                Diag::error("E0118", format!("two variables are called `{}`", known.name))
+                    .at(item.name.span, "this one is the second")
+                    .also(known.span, "the first is declared here")
+                    .help("give a call of a layer or of an optimizer a name of its own with `as`"),
+            );
+            return false;
+        }
+        if known.ty == ty {
+            return true;
+        }
+        let first = self.first_sites.get(&id).copied().unwrap_or(Span::NONE);
+        let mut diag =
+            Diag::error("E0412", format!("`{}` has two types: {} and {ty}", known.name, known.ty));
+        diag = match (site.is_none(), first.is_none() || first == site) {
+            (true, _) => diag.at(item.name.span, format!("this time, it would be {ty}")),
+            (false, true) => diag.at(site, format!("this call makes it {ty}")),
+            (false, false) => diag
+                .at(site, format!("this call makes it {ty}"))
+                .also(first, format!("this call has made it {}", known.ty)),
+        };
+        let diag = diag.help(
+            "a model has one set of weights; for two, declare a `layer`, and a model of it for \
+             each: `model a = net(..)`",
+        );
+        if !self.diags.contains(&diag) {
+            self.diags.push(diag);
+        }
+        false
+    }
+
+    /// Whether only one place of the entry asks for an optimizer's state.
+    fn one_state(&mut self, id: VarId, slots: &Slots) -> bool {
+        let here = (slots.site, slots.named);
+        let first = *self.build.slot_sites.entry(id).or_insert(here);
+        if first.0 == here.0 || first.1 && here.1 {
+            return true;
+        }
+        let name = slots.path.split('.').next().unwrap_or_default().to_string();
+        let what = match slots.vars.as_slice() {
+            [var] => format!("`{}`", self.graph.vars[*var].name),
+            _ => "these variables".to_string(),
+        };
+        let diag = Diag::error("E0453", format!("`{name}` is asked twice to train {what}"))
+            .at(here.0, "should this go on with the state of the first, or have its own?")
+            .also(first.0, "the first is here")
+            .help(format!(
+                "name the states: `as {name}_a` and `as {name}_b` for two, the same name at both \
+                 for one"
+            ));
+        if !self.diags.contains(&diag) {
+            self.diags.push(diag);
+        }
+        false
     }
 
     fn poison_name(&mut self, item: &VarItem) {
@@ -119,10 +211,9 @@ impl Resolver<'_> {
         }
     }
 
-    fn declare_var(&mut self, item: &VarItem, name: String) -> Option<VarId> {
+    fn declare_var(&mut self, item: &VarItem, name: String, user: bool) -> Option<VarId> {
         let ty = self.var_type(item)?;
         let device = self.declared_device(&item.device).ok()?;
-        let user = !name.contains('.');
         let span = item.name.span;
         let id =
             self.graph.vars.push(Var { name: name.clone(), ty, queue: None, user, device, span });
@@ -228,6 +319,26 @@ impl Resolver<'_> {
         }
         if self.poisoned_vars.contains_key(name) {
             return None;
+        }
+        if bound.is_none() {
+            match self.state_at(name) {
+                Some(Val::Var(var)) => return Some(var),
+                Some(val) => {
+                    self.error(
+                        Diag::error("E0402", format!("`{name}` is {} variables", val.vars().len()))
+                            .at(span, "expected one variable")
+                            .help(format!(
+                                "name one of them, or go through all: `for v in {name} {{ .. }}`"
+                            )),
+                    );
+                    return None;
+                }
+                None => {}
+            }
+            if let Some(diag) = self.no_such_state(name, span) {
+                self.error(diag);
+                return None;
+            }
         }
         let mut diag = match bound {
             Some(val) => Diag::error("E0402", format!("`{name}` is not a variable"))

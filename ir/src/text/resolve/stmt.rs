@@ -235,7 +235,8 @@ impl Resolver<'_> {
             let is_var = match shadowed {
                 Some(Val::Var(_)) => true,
                 Some(_) => false,
-                None => self.modules[module].vars.contains_key(&name.text),
+                None if self.modules[module].vars.contains_key(&name.text) => true,
+                None => name.text.contains('.') && self.state_at(&name.text).is_some(),
             };
             if is_var {
                 return self.error(

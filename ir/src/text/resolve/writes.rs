@@ -6,9 +6,11 @@
 
 use super::Resolver;
 use crate::op::Effect;
-use crate::text::ast::{Block, Call, Each, Expr, ExprKind, IndexItem, Stmt, StmtKind};
+use super::walk;
+use crate::text::ast::{Block, Call, Each, Expr, ExprKind, FuncKind, IndexItem, Stmt, StmtKind};
 use crate::{Op, VarId};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// What calling a function may write.
 #[derive(Clone, Default)]
@@ -16,14 +18,20 @@ pub(crate) struct Writes {
     vars: BTreeSet<VarId>,
     /// Parameters whose variable is written.
     params: BTreeSet<usize>,
+    /// Variables of the body itself that are written.
+    locals: BTreeSet<Arc<str>>,
+    /// Models that are called, by the prefix of their variables.
+    models: BTreeSet<String>,
+    /// Something is written by a path whose variable is not known.
+    unknown: bool,
 }
 
 /// How names are understood while scanning.
 enum Names<'f> {
     /// The scope of the current frame.
     Frame,
-    /// The parameters of a function of a module.
-    Params(&'f [std::sync::Arc<str>], usize),
+    /// The parameters and variables of a function of a module.
+    Params(&'f [Arc<str>], &'f BTreeSet<Arc<str>>, usize),
 }
 
 impl Resolver<'_> {
@@ -31,7 +39,19 @@ impl Resolver<'_> {
         let mut out = Writes::default();
         let module = self.module();
         self.scan_block(block, module, &Names::Frame, &mut out);
+        for model in &out.models {
+            let vars = self.vars_under(model);
+            out.vars.extend(vars.into_iter().filter(|var| self.self_written.contains(var)));
+        }
+        if out.unknown {
+            out.vars.extend(self.graph.vars.keys());
+        }
         out.vars
+    }
+
+    /// Whether a function writes a variable that it declares.
+    pub(super) fn writes_local(&mut self, (module, index): (usize, usize), name: &str) -> bool {
+        self.func_writes(module, index).locals.contains(name)
     }
 
     fn func_writes(&mut self, module: usize, index: usize) -> Writes {
@@ -42,34 +62,47 @@ impl Resolver<'_> {
         self.writes.insert((module, index), Writes::default());
         let func = self.modules[module].funcs[index].clone();
         let params: Vec<_> = func.params.iter().map(|p| p.name.text.clone()).collect();
+        let mut locals = BTreeSet::new();
+        walk::func(&func, &mut |found| {
+            if let walk::Found::Var(item) = found {
+                locals.insert(item.name.text.clone());
+            }
+        });
         let mut out = Writes::default();
-        self.scan_block(&func.body, module, &Names::Params(&params, module), &mut out);
+        self.scan_block(&func.body, module, &Names::Params(&params, &locals, module), &mut out);
         self.writes.insert((module, index), out.clone());
         out
     }
 
-    fn wrote_name(&self, name: &str, names: &Names<'_>, out: &mut Writes) {
+    fn wrote_name(&mut self, name: &str, names: &Names<'_>, out: &mut Writes) {
         match names {
             Names::Frame => {
                 if let Some(bound) = self.frames.last().and_then(|f| f.get(name)) {
                     out.vars.extend(bound.val.vars());
                 }
-                if let Some(var) = self.modules[self.module()].vars.get(name) {
-                    out.vars.insert(*var);
+                if let Some(val) = self.lookup(name) {
+                    out.vars.extend(val.vars());
                 }
             }
-            Names::Params(params, module) => {
+            Names::Params(params, locals, module) => {
                 if let Some(i) = params.iter().position(|p| &**p == name) {
                     out.params.insert(i);
+                } else if let Some(local) = locals.get(name) {
+                    out.locals.insert(local.clone());
                 } else if let Some(var) = self.modules[*module].vars.get(name) {
                     out.vars.insert(*var);
+                } else if let Some(vars) = self.vars_at(*module, name) {
+                    out.vars.extend(vars);
+                } else {
+                    // A path from inside a layer, or an item of a list.
+                    out.unknown |= name.contains('.');
                 }
             }
         }
     }
 
     /// The variables an argument names, alone or in a list.
-    fn wrote_expr(&self, expr: &Expr, names: &Names<'_>, out: &mut Writes) {
+    fn wrote_expr(&mut self, expr: &Expr, names: &Names<'_>, out: &mut Writes) {
         match &expr.kind {
             ExprKind::Name(name) => self.wrote_name(name, names, out),
             ExprKind::List(items) => {
@@ -181,6 +214,16 @@ impl Resolver<'_> {
         }
     }
 
+    /// The function whose body a call runs; notes the model it belongs to.
+    fn layer_of(&self, module: usize, index: usize, out: &mut Writes) -> (usize, usize) {
+        let func = &self.modules[module].funcs[index];
+        if func.kind == FuncKind::Model {
+            out.models.insert(format!("{}{}.", self.modules[module].prefix, func.name.text));
+        }
+        let of = func.of.as_ref().and_then(|of| self.function_in(module, &of.callee.text));
+        of.unwrap_or((module, index))
+    }
+
     fn scan_call(&mut self, call: &Call, module: usize, names: &Names<'_>, out: &mut Writes) {
         for arg in &call.args {
             self.scan_expr(&arg.value, module, names, out);
@@ -189,8 +232,11 @@ impl Resolver<'_> {
             self.scan_block(&region.body, module, names, out);
         }
         if let Some((m, i)) = self.function_in(module, &call.callee.text) {
+            let (m, i) = self.layer_of(m, i, out);
             let inner = self.func_writes(m, i);
             out.vars.extend(inner.vars.iter().copied());
+            out.models.extend(inner.models.iter().cloned());
+            out.unknown |= inner.unknown;
             if inner.params.is_empty() {
                 return;
             }
