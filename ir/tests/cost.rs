@@ -169,7 +169,7 @@ fn state_and_regions() {
 #[test]
 fn parameters_are_what_is_trained() {
     let text = "use init\nuse optim\ndim B\n\
-        func layer(x: f32[B, 3]) -> f32[B, 5] {\n var w: f32[3, 5] = init.glorot()\n\
+        model layer(x: f32[B, 3]) -> f32[B, 5] {\n var w: f32[3, 5] = init.glorot()\n\
         var seen: f32[5] = zeros\n y = x @ w\n assign(seen, mean(y, axis: 0))\n return y\n}\n\
         entry train(x: f32[B, 3]) -> (loss: f32[]) {\n loss = mean(layer(x))\n\
         minimize loss with optim.momentum()\n return loss\n}\n\

@@ -1,6 +1,6 @@
 //! Checking what a builder was told: one call alone, then the whole.
 
-use super::write::{libraries_of, operands};
+use super::write::{libraries_of, operands, owns_variables};
 use super::{GraphBuilder, Kind, Piece, Site, State, site};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +71,7 @@ impl Probe {
         }
         // Attributes may name dims no operand has.
         for (name, _) in &state.dims {
-            let named = call.iter().any(|p| matches!(p, Piece::Text(t) if mentions(t, name)));
+            let named = call.iter().any(|p| matches!(p, Piece::Text(t) | Piece::Fixed(t) if mentions(t, name)));
             if named {
                 dims.insert(name.as_str().into());
             }
@@ -99,17 +99,18 @@ impl Probe {
                 params.push(format!("{}: {ty}", item.name));
             }
         }
-        let _ = write!(text, "entry probe({}) {{\n  ", params.join(", "));
-        if results == 1 {
-            text.push_str("return ");
-        } else if results > 1 {
-            let names: Vec<String> = (0..results).map(|i| format!("result{i}")).collect();
-            let _ = write!(text, "({}) = ", names.join(", "));
+        // A layer's weights live in a model.
+        let names = || used.iter().map(|i| &*state.items[*i].name).collect::<Vec<_>>().join(", ");
+        let model = owns_variables(call);
+        if model {
+            let _ = write!(text, "model probed({}) {{\n  return ", names());
+        } else {
+            Probe::open_entry(&mut text, &params, results);
         }
         for piece in call {
             let at = text.len();
             match piece {
-                Piece::Text(t) => text.push_str(t),
+                Piece::Text(t) | Piece::Fixed(t) => text.push_str(t),
                 Piece::Foreign => {}
                 Piece::Item(i) => {
                     text.push_str(&state.items[*i].name);
@@ -117,12 +118,27 @@ impl Probe {
                 }
             }
         }
+        if model {
+            text.push_str("\n}\n");
+            Probe::open_entry(&mut text, &params, results);
+            let _ = write!(text, "probed({})", names());
+        }
         if results > 1 {
             let names: Vec<String> = (0..results).map(|i| format!("result{i}")).collect();
             let _ = write!(text, "\n  return {}", names.join(", "));
         }
         text.push_str("\n}\n");
         Probe { text, operands: spots }
+    }
+
+    fn open_entry(text: &mut String, params: &[String], results: usize) {
+        let _ = write!(text, "entry probe({}) {{\n  ", params.join(", "));
+        if results == 1 {
+            text.push_str("return ");
+        } else if results > 1 {
+            let names: Vec<String> = (0..results).map(|i| format!("result{i}")).collect();
+            let _ = write!(text, "({}) = ", names.join(", "));
+        }
     }
 
     fn ask(&self, loader: &dyn Loader) -> std::result::Result<Vec<TensorType>, Vec<Diag>> {

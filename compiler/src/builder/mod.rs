@@ -100,6 +100,8 @@ struct Item {
     kind: Kind,
     /// What it is called in the text.
     name: String,
+    /// The name is the user's choice.
+    named: bool,
     /// `None` after a mistake.
     ty: Option<TensorType>,
     site: Site,
@@ -136,6 +138,8 @@ enum Kind {
 #[derive(Clone)]
 enum Piece {
     Text(String),
+    /// An argument by name whose value is written out: `units: 64`.
+    Fixed(String),
     Item(usize),
     /// A node of another graph, which has no item here.
     Foreign,
@@ -501,7 +505,7 @@ impl GraphBuilder {
 
     fn push(&self, kind: Kind, name: String, ty: Option<TensorType>, site: Site) -> Node {
         let mut state = self.state.borrow_mut();
-        state.items.push(Item { kind, name, ty, site });
+        state.items.push(Item { kind, name, named: false, ty, site });
         Node { graph: self.clone(), item: state.items.len() - 1 }
     }
 
@@ -566,13 +570,15 @@ impl GraphBuilder {
     /// `name: value, ..`.
     fn named_args(&self, text: &mut Vec<Piece>, args: &[(&str, Arg)]) {
         for (i, (name, value)) in args.iter().enumerate() {
-            let comma = if i > 0 { ", " } else { "" };
+            if i > 0 {
+                text.push(Piece::Text(", ".into()));
+            }
             match value {
                 Arg::Node(node) => {
-                    text.push(Piece::Text(format!("{comma}{name}: ")));
+                    text.push(Piece::Text(format!("{name}: ")));
                     text.push(self.piece(node));
                 }
-                value => text.push(Piece::Text(format!("{comma}{name}: {value}"))),
+                value => text.push(Piece::Fixed(format!("{name}: {value}"))),
             }
         }
     }
@@ -614,7 +620,11 @@ impl Node {
         self.graph.state.borrow().items[self.item].name.clone()
     }
 
-    /// Gives it a name to fetch, feed and read it by.
+    /// Gives it a name to fetch, feed and read it by. The result of a layer gives its
+    /// name to the layer's variables as well: after
+    /// `x.apply("layer.dense", &[]).named("head")` they are `head.w` and `head.b`.
+    /// Those of a layer without a name are called by the layer, and numbered:
+    /// `dense.w`, `dense_2.w`.
     #[track_caller]
     pub fn named(self, name: &str) -> Node {
         let fixed = {
@@ -626,7 +636,9 @@ impl Node {
             let diag = Diag::error("E0118", format!("`{}` has a name already", self.name()));
             self.graph.fail(diag, site);
         } else if !self.graph.claim(name, site) {
-            self.graph.state.borrow_mut().items[self.item].name = name.to_string();
+            let item = &mut self.graph.state.borrow_mut().items[self.item];
+            item.name = name.to_string();
+            item.named = true;
         }
         self
     }
@@ -713,6 +725,29 @@ impl Node {
                 .help("only what `GraphBuilder::var` returned can be assigned");
             self.graph.fail(diag, site);
         }
+    }
+}
+
+impl Update {
+    /// Names the state an optimizer keeps, as `with optim.adam() as name` does: for
+    /// two steps of one entry that train the same variables with the same optimizer.
+    #[track_caller]
+    pub fn named(self, name: &str) -> Update {
+        let site = Location::caller();
+        let mut minimizes = false;
+        if let Kind::Effect { text } = &mut self.graph.state.borrow_mut().items[self.item].kind {
+            minimizes = matches!(text.first(), Some(Piece::Text(t)) if t.starts_with("minimize"));
+            if minimizes {
+                text.push(Piece::Text(format!(" as {name}")));
+            }
+        }
+        self.graph.expect_name(name, site);
+        if !minimizes {
+            let diag = Diag::error("E0455", format!("`{name}` names nothing here"))
+                .help("only what `GraphBuilder::minimize` returned keeps state to be named");
+            self.graph.fail(diag, site);
+        }
+        self
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::site::Sites;
 use super::{EntryDecl, Item, Kind, Piece, Site, State};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tfc_ir::diag::Diag;
 
@@ -31,12 +31,10 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
             out.line(format!("queue {}: {decl}", item.name), Some(item.site));
         }
     }
-    for (i, item) in state.items.iter().enumerate() {
-        if let Some(function) = owner(state, i) {
-            out.line(String::new(), None);
-            for line in function.lines() {
-                out.line(line.to_string(), Some(item.site));
-            }
+    let models = models(state);
+    for (i, name) in &models {
+        if let Some(text) = call_text(&state.items[*i]) {
+            out.line(model(name, text), Some(state.items[*i].site));
         }
     }
     for entry in &state.entries {
@@ -64,7 +62,7 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
             Some(entry.site),
         );
         for i in needed(state, &roots(entry)) {
-            if let Some(statement) = statement(state, i) {
+            if let Some(statement) = statement(state, &models, i) {
                 out.line(format!("  {statement}"), Some(state.items[i].site));
             }
         }
@@ -148,53 +146,109 @@ fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
 pub(super) fn operands(text: &[Piece]) -> impl Iterator<Item = usize> {
     text.iter().filter_map(|p| match p {
         Piece::Item(i) => Some(*i),
-        Piece::Text(_) | Piece::Foreign => None,
+        Piece::Text(_) | Piece::Fixed(_) | Piece::Foreign => None,
     })
 }
 
 /// Whether a call makes variables of its own: layers do.
-fn owns_variables(text: &[Piece]) -> bool {
+pub(super) fn owns_variables(text: &[Piece]) -> bool {
     matches!(text.first(), Some(Piece::Text(t)) if t.starts_with("layer."))
 }
 
-/// A function around a call that makes variables, named like its result: the
-/// variables belong to it, whichever entries call it.
-fn owner(state: &State, i: usize) -> Option<String> {
-    let item = &state.items[i];
-    let (text, name) = match &item.kind {
-        Kind::Call { text } => (text, &item.name),
-        Kind::Many { text, parts } => (text, &state.items[*parts.first()?].name),
-        _ => return None,
-    };
-    if !owns_variables(text) || item.ty.is_none() && matches!(item.kind, Kind::Call { .. }) {
-        return None;
+fn call_text(item: &Item) -> Option<&[Piece]> {
+    match &item.kind {
+        Kind::Call { text } | Kind::Many { text, .. } => Some(text),
+        _ => None,
     }
-    let params: BTreeSet<usize> = operands(text).collect();
-    let params: Vec<&str> = params.iter().map(|p| &*state.items[*p].name).collect();
-    Some(format!("func {name}({}) {{\n  return {}\n}}", params.join(", "), render(state, text)))
+}
+
+/// The calls of layers, and the name of the model that each is: the name of its
+/// result if that was chosen, else the layer's, numbered. What else is in the graph
+/// does not change them, as they are the names of variables in checkpoints.
+fn models(state: &State) -> BTreeMap<usize, String> {
+    let calls: Vec<(usize, &[Piece])> = (0..state.items.len())
+        .filter_map(|i| Some((i, call_text(&state.items[i]).filter(|t| owns_variables(t))?)))
+        .collect();
+    let chosen = |i: usize| {
+        let item = match &state.items[i].kind {
+            Kind::Many { parts, .. } => &state.items[*parts.first()?],
+            _ => &state.items[i],
+        };
+        item.named.then(|| item.name.clone())
+    };
+    let declared = |item: &&Item| matches!(item.kind, Kind::Var { .. } | Kind::Queue { .. });
+    let mut taken: BTreeSet<String> =
+        state.items.iter().filter(declared).map(|item| item.name.clone()).collect();
+    taken.extend(calls.iter().filter_map(|(i, _)| chosen(*i)));
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut out = BTreeMap::new();
+    for (i, text) in calls {
+        let name = chosen(i).unwrap_or_else(|| {
+            let Some(Piece::Text(start)) = text.first() else { return String::new() };
+            let layer = start.trim_start_matches("layer.").trim_end_matches('(');
+            let count = counts.entry(layer).or_insert(0);
+            loop {
+                *count += 1;
+                let name = if *count == 1 { layer.into() } else { format!("{layer}_{count}") };
+                if !taken.contains(&name) {
+                    return name;
+                }
+            }
+        });
+        out.insert(i, name);
+    }
+    out
+}
+
+/// `model dense_2 = layer.dense(units: 64)`: what is known is given for good.
+fn model(name: &str, text: &[Piece]) -> String {
+    let Some(Piece::Text(layer)) = text.first() else { return String::new() };
+    let fixed: Vec<&str> = text
+        .iter()
+        .filter_map(|p| match p {
+            Piece::Fixed(arg) => Some(&**arg),
+            _ => None,
+        })
+        .collect();
+    format!("model {name} = {layer}{})", fixed.join(", "))
 }
 
 /// What stands on the right of a call's statement.
-fn right_side(state: &State, text: &[Piece], name: &str) -> String {
-    if !owns_variables(text) {
-        return render(state, text);
+fn right_side(
+    state: &State,
+    models: &BTreeMap<usize, String>,
+    i: usize,
+    text: &[Piece],
+) -> String {
+    let Some(model) = models.get(&i) else { return render(state, text) };
+    // Operands and computed arguments, without the commas between those left out.
+    let mut args: Vec<String> = vec![];
+    let mut named = String::new();
+    for piece in text.iter().skip(1) {
+        match piece {
+            Piece::Text(t) if t == ", " || t == ")" => {}
+            Piece::Text(t) if t.ends_with(": ") => named = t.clone(),
+            Piece::Fixed(_) => {}
+            piece => {
+                let value = render(state, std::slice::from_ref(piece));
+                args.push(format!("{}{value}", std::mem::take(&mut named)));
+            }
+        }
     }
-    let args: BTreeSet<usize> = operands(text).collect();
-    let args: Vec<&str> = args.iter().map(|p| &*state.items[*p].name).collect();
-    format!("{name}({})", args.join(", "))
+    format!("{model}({})", args.join(", "))
 }
 
-fn statement(state: &State, i: usize) -> Option<String> {
+fn statement(state: &State, models: &BTreeMap<usize, String>, i: usize) -> Option<String> {
     let item = &state.items[i];
     match &item.kind {
         Kind::Input | Kind::Var { .. } | Kind::Queue { .. } | Kind::Part { .. } => None,
         Kind::Call { text } => {
-            Some(format!("{} = {}", item.name, right_side(state, text, &item.name)))
+            Some(format!("{} = {}", item.name, right_side(state, models, i, text)))
         }
         Kind::Many { text, parts } => {
             let names: Vec<&str> = parts.iter().map(|p| &*state.items[*p].name).collect();
             let (open, close) = if names.len() == 1 { ("", "") } else { ("(", ")") };
-            let value = right_side(state, text, names.first().copied().unwrap_or_default());
+            let value = right_side(state, models, i, text);
             Some(format!("{open}{}{close} = {value}", names.join(", ")))
         }
         Kind::Effect { text } => Some(render(state, text)),
@@ -204,7 +258,7 @@ fn statement(state: &State, i: usize) -> Option<String> {
 pub(super) fn render(state: &State, text: &[Piece]) -> String {
     text.iter()
         .map(|p| match p {
-            Piece::Text(t) => t.as_str(),
+            Piece::Text(t) | Piece::Fixed(t) => t.as_str(),
             Piece::Foreign => "_",
             Piece::Item(i) => &state.items[*i].name,
         })
@@ -228,7 +282,7 @@ fn libraries(state: &State) -> BTreeSet<String> {
 
 pub(super) fn libraries_of(text: &[Piece], out: &mut BTreeSet<String>) {
     for piece in text {
-        if let Piece::Text(text) = piece {
+        if let Piece::Text(text) | Piece::Fixed(text) = piece {
             used(text, out);
         }
     }

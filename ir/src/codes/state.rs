@@ -8,8 +8,8 @@ pub const CODES: &[Code] = &[
         "an initialiser that needs a call",
         "Initialisers run once, when the program starts, before any entry is called: what is fed or \
          computed in a call is not there.",
-        "func g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = x\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
-        "func g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = zeros\n  assign(m, x)\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
+        "model g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = x\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
+        "model g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = zeros\n  assign(m, x)\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
     ),
     graph(
         "E0402",
@@ -85,11 +85,10 @@ pub const CODES: &[Code] = &[
     graph(
         "E0412",
         "one variable, two types",
-        "A function's variables belong to the place of its call, whichever entry it is in. Two \
-         entries that call it in the same place with other shapes would share a variable of two \
-         types.",
-        "func g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nentry a(x: f32[3]) -> f32[3] {\n  return g(x)\n}\nentry b(x: f32[4]) -> f32[4] {\n  return g(x)\n}\n",
-        "func g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nfunc h(x) {\n  return g(x)\n}\nentry a(x: f32[3]) -> f32[3] {\n  return g(x)\n}\nentry b(x: f32[4]) -> f32[4] {\n  return h(x)\n}\n",
+        "A model has one set of weights, so all its calls must agree on the shapes of the weights. \
+         A layer that is called with other shapes is another layer: declare a model of it for each.",
+        "layer g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nmodel a = g()\nentry f(x: f32[3]) -> f32[3] {\n  return a(x)\n}\nentry h(x: f32[4]) -> f32[4] {\n  return a(x)\n}\n",
+        "layer g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nmodel a = g()\nmodel b = g()\nentry f(x: f32[3]) -> f32[3] {\n  return a(x)\n}\nentry h(x: f32[4]) -> f32[4] {\n  return b(x)\n}\n",
     ),
     graph(
         "E0413",
@@ -246,6 +245,41 @@ pub const CODES: &[Code] = &[
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
     ),
     graph(
+        "E0451",
+        "a model of something that is no layer",
+        "`model q = critic(units: 64)` makes a model of a layer: one set of the layer's weights \
+         under a name. A function has no weights, and a model has its one set already.",
+        "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nmodel other = net()\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return other(x)\n}\n",
+        "use layer\nlayer net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nmodel other = net()\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return other(x)\n}\n",
+    ),
+    graph(
+        "E0453",
+        "one optimizer twice for one variable",
+        "What an optimizer remembers goes by its name and the variable: `adam.w.m`. When one entry \
+         trains a variable in two places with the same optimizer, it is not clear whether the \
+         second goes on with what the first remembers. `as` says so: two names for two states, one \
+         name at both places for one.",
+        "use optim\nvar w: f32[3] = ones\nentry f() {\n  minimize sum(w * w) over [w] with optim.adam(lr: 0.1)\n  minimize sum(w) over [w] with optim.adam(lr: 0.1)\n}\n",
+        "use optim\nvar w: f32[3] = ones\nentry f() {\n  minimize sum(w * w) over [w] with optim.adam(lr: 0.1) as first\n  minimize sum(w) over [w] with optim.adam(lr: 0.1) as second\n}\n",
+    ),
+    graph(
+        "E0454",
+        "a path that leads to no variable",
+        "The variables of a model are named by the way to them: the model, the calls of layers in \
+         it, the variable. They come to be when an entry calls the model, in whatever order the \
+         entries stand; `--signature` lists them.",
+        "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\nentry size() -> f32[] {\n  return sum(net.dense.weight ** 2)\n}\n",
+        "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\nentry size() -> f32[] {\n  return sum(net.dense.w ** 2)\n}\n",
+    ),
+    graph(
+        "E0455",
+        "a name where there is nothing to name",
+        "`as` after a call names the weights of a layer, or the state of an optimizer. Models, \
+         functions and ops make no variables by being called. (A value gets a name by `name = ..`.)",
+        "entry f(x: f32[3]) -> f32[3] {\n  return relu(x) as y\n}\n",
+        "entry f(x: f32[3]) -> f32[3] {\n  y = relu(x)\n  return y\n}\n",
+    ),
+    graph(
         "E0460",
         "something saved without a name",
         "`save` writes tensors under names: a variable's, or the one a value has in the text.",
@@ -324,11 +358,11 @@ pub const CODES: &[Code] = &[
     ),
     graph(
         "E0493",
-        "a function without variables to train",
-        "`over` may name a function: its variables are those its calls before this line made. It \
-         was not called, declares none, or the loss does not depend on them.",
+        "nothing to train under a name",
+        "`over` lists variables, models and parts of models. What is named has no variables, or the \
+         loss does not depend on them.",
         "use optim\nfunc net(x: f32[3]) -> f32[3] {\n  return x * x\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
-        "use optim\nfunc net(x: f32[3]) -> f32[3] {\n  var w: f32[3] = ones\n  return x * w\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
+        "use optim\nmodel net(x: f32[3]) -> f32[3] {\n  var w: f32[3] = ones\n  return x * w\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
     ),
     graph(
         "E0494",

@@ -336,8 +336,33 @@ pub const CODES: &[Code] = &[
     late(
         "E0146",
         "state or entries in a library",
-        "A library is used by several graphs and owns nothing. Functions in it may declare \
-         variables, which belong to the calls.",
+        "A library is used by several graphs. It has functions, layers and models; the variables \
+         of its models belong to the graph that calls them.",
+    ),
+    graph(
+        "E0147",
+        "a variable in a function",
+        "A `func` has no variables of its own. A `layer` makes new ones at each call, a `model` has \
+         one set for all calls. (A function that takes a variable, `var p`, may keep slots for it: \
+         that is how optimizers are written.)",
+        "func scale(x: f32[N]) {\n  var w: f32[N] = ones\n  return x * w\n}\nentry f(x: f32[3]) -> f32[3] {\n  return scale(x)\n}\n",
+        "model scale(x: f32[N]) {\n  var w: f32[N] = ones\n  return x * w\n}\nentry f(x: f32[3]) -> f32[3] {\n  return scale(x)\n}\n",
+    ),
+    graph(
+        "E0148",
+        "a layer called outside of models",
+        "Each call of a layer makes new weights, and weights live in models. So layers are called \
+         in the bodies of models and of other layers; entries and functions call models.",
+        "use layer\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return layer.dense(x, units: 4)\n}\n",
+        "use layer\nmodel dense = layer.dense(units: 4)\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return dense(x)\n}\n",
+    ),
+    graph(
+        "E0149",
+        "two parts of one body with one name",
+        "The weights under a layer or a model are named by the calls in its body, so each call and \
+         each variable there needs a name of its own.",
+        "use layer\nmodel net(x: f32[2, 3]) {\n  h = layer.dense(x, units: 4) as fc\n  return layer.dense(h, units: 4) as fc\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\n",
+        "use layer\nmodel net(x: f32[2, 3]) {\n  h = layer.dense(x, units: 4) as fc1\n  return layer.dense(h, units: 4) as fc2\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\n",
     ),
     graph(
         "E0150",
