@@ -252,7 +252,8 @@ pub fn parameter_vars(graph: &Graph) -> BTreeSet<VarId> {
         true => !written.contains(id),
         false => trained.contains(id),
     };
-    let counts = |id: &VarId, v: &Var| v.ty.dtype.is_float() && (!v.name.contains('.') || of_functions(id));
+    let counts =
+        |id: &VarId, v: &Var| v.ty.dtype.is_float() && (!v.name.contains('.') || of_functions(id));
     graph.vars.iter().filter(|(id, v)| counts(id, v)).map(|(id, _)| id).collect()
 }
 

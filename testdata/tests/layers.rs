@@ -647,24 +647,24 @@ fn dropout_keeps_a_share_and_its_sum() -> Result<()> {
 fn layers_with_variables() -> Result<()> {
     let module = tfc::compile(&tfc::parse(
         "graph own\nuse nn\nuse layer\nuse optim\n\
-         func model(x: f64[2, 3, 4, 4], train) {\n  \
+         model net(x: f64[2, 3, 4, 4], train) {\n  \
          h = layer.batch_norm(layer.conv(x, 2), train: train)\n  \
          h = layer.dropout(h, rate: 0.25, train: train)\n  \
          return layer.dense(nn.global_avg_pool(h), 5)\n}\n\
-         entry predict(x: f64[2, 3, 4, 4]) -> (y: f64[2, 5]) { return model(x, false) }\n\
+         entry predict(x: f64[2, 3, 4, 4]) -> (y: f64[2, 5]) { return net(x, false) }\n\
          entry train(x: f64[2, 3, 4, 4]) -> (loss: f64[]) {\n  \
-         loss = mean(nn.softmax_xent(model(x, true), i32[2](1, 3)))\n  \
+         loss = mean(nn.softmax_xent(net(x, true), i32[2](1, 3)))\n  \
          minimize loss with optim.adam(lr: 0.05)\n  return loss\n}\n\
-         entry sequence(x: f64[2, 3, 4]) {\n  h = zeros(shape: [2, 2], dtype: f64)\n  c = h\n  \
+         model reader(x: f64[2, 3, 4]) {\n  h = zeros(shape: [2, 2], dtype: f64)\n  c = h\n  \
          a = layer.attention(layer.layer_norm(x), heads: 2, causal: true)\n  \
-         for i in 0..3 { (h, c) = cell(a[:, i], h, c) }\n  \
+         for i in 0..3 { (h, c) = layer.lstm_cell(a[:, i], h, c) }\n  \
          return layer.gru_cell(x[:, 0], h), layer.embedding(i32[2](1, 2), rows: 4, width: 3)\n}\n\
-         func cell(x, h, c) { return layer.lstm_cell(x, h, c) }\n",
+         entry sequence(x: f64[2, 3, 4]) {\n  return reader(x)\n}\n",
     )?)?;
     let data = numbers(96, 0);
     let x = array(IMAGE, &data);
     let var = |name: &str| -> Result<Vec<f64>> {
-        Ok(module.var::<f64>(&format!("model.{name}"))?.into_iter().collect())
+        Ok(module.var::<f64>(&format!("net.{name}"))?.into_iter().collect())
     };
     let check = || -> Result<()> {
         let y = module.call("predict", (&x,))?.array::<f64>("y")?;
@@ -693,8 +693,11 @@ fn layers_with_variables() -> Result<()> {
     let out = module.call("sequence", (&array(&[2, 3, 4], &numbers(24, 2)),))?;
     assert_eq!(out.len(), 2);
     // Two places in a model start their dropout, and their weights, differently.
-    assert_ne!(module.var::<f64>("attention.wq")?, module.var::<f64>("attention.wk")?);
-    assert!(module.vars().contains(&"cell_3.lstm_cell.w".to_string()));
+    assert_ne!(
+        module.var::<f64>("reader.attention.wq")?,
+        module.var::<f64>("reader.attention.wk")?
+    );
+    assert!(module.vars().contains(&"reader.lstm_cell.2.w".to_string()));
     Ok(())
 }
 

@@ -71,7 +71,9 @@ impl Probe {
         }
         // Attributes may name dims no operand has.
         for (name, _) in &state.dims {
-            let named = call.iter().any(|p| matches!(p, Piece::Text(t) | Piece::Fixed(t) if mentions(t, name)));
+            let named = call
+                .iter()
+                .any(|p| matches!(p, Piece::Text(t) | Piece::Fixed(t) if mentions(t, name)));
             if named {
                 dims.insert(name.as_str().into());
             }

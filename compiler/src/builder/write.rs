@@ -214,12 +214,7 @@ fn model(name: &str, text: &[Piece]) -> String {
 }
 
 /// What stands on the right of a call's statement.
-fn right_side(
-    state: &State,
-    models: &BTreeMap<usize, String>,
-    i: usize,
-    text: &[Piece],
-) -> String {
+fn right_side(state: &State, models: &BTreeMap<usize, String>, i: usize, text: &[Piece]) -> String {
     let Some(model) = models.get(&i) else { return render(state, text) };
     // Operands and computed arguments, without the commas between those left out.
     let mut args: Vec<String> = vec![];

@@ -86,7 +86,14 @@ impl Resolver<'_> {
                 ArgVal { name: None, val: Val::List(Rc::new(grads)), span },
             ];
             args.extend(extra);
-            self.call_with((module, index), &call.callee, call.label.as_ref(), args, with.span, None);
+            self.call_with(
+                (module, index),
+                &call.callee,
+                call.label.as_ref(),
+                args,
+                with.span,
+                None,
+            );
             return Val::Poison;
         }
         for ((var, at), grad) in vars.iter().zip(grads) {
@@ -95,7 +102,14 @@ impl Resolver<'_> {
                 ArgVal { name: None, val: grad.val, span: *at },
             ];
             args.extend(extra.iter().cloned());
-            self.call_with((module, index), &call.callee, call.label.as_ref(), args, with.span, None);
+            self.call_with(
+                (module, index),
+                &call.callee,
+                call.label.as_ref(),
+                args,
+                with.span,
+                None,
+            );
         }
         Val::Poison
     }
@@ -117,7 +131,14 @@ impl Resolver<'_> {
         let first = ArgVal { name: None, val: Val::List(Rc::new(grads)), span: expr.span };
         let mut args = vec![first];
         args.extend(self.args(&call));
-        match self.call_with((module, index), &call.callee, call.label.as_ref(), args, expr.span, None) {
+        match self.call_with(
+            (module, index),
+            &call.callee,
+            call.label.as_ref(),
+            args,
+            expr.span,
+            None,
+        ) {
             Val::Poison => None,
             Val::List(items) | Val::Tuple(items) if items.len() == count => Some(items.to_vec()),
             val => {

@@ -312,10 +312,10 @@ impl Resolver<'_> {
                     ast::Item::Init(b) => ("an `init` block", b.span),
                     _ => continue,
                 };
-                self.diags.push(
-                    Diag::error("E0146", format!("a library cannot have {what}"))
-                        .at(span, "only `use`, `let`, `dim`, `func`, `layer` and `model` stand in libraries"),
-                );
+                self.diags.push(Diag::error("E0146", format!("a library cannot have {what}")).at(
+                    span,
+                    "only `use`, `let`, `dim`, `func`, `layer` and `model` stand in libraries",
+                ));
             }
         }
     }

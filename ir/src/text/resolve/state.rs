@@ -152,6 +152,12 @@ impl Resolver<'_> {
         if first.0 == here.0 || first.1 && here.1 {
             return true;
         }
+        // Once for all variables of the two.
+        let told =
+            |d: &Diag| d.code == "E0453" && d.labels.iter().any(|l| l.primary && l.span == here.0);
+        if self.diags.iter().any(told) {
+            return false;
+        }
         let name = slots.path.split('.').next().unwrap_or_default().to_string();
         let what = match slots.vars.as_slice() {
             [var] => format!("`{}`", self.graph.vars[*var].name),
@@ -164,9 +170,7 @@ impl Resolver<'_> {
                 "name the states: `as {name}_a` and `as {name}_b` for two, the same name at both \
                  for one"
             ));
-        if !self.diags.contains(&diag) {
-            self.diags.push(diag);
-        }
+        self.diags.push(diag);
         false
     }
 

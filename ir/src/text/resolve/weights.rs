@@ -111,17 +111,26 @@ impl Resolver<'_> {
             }
         });
         if let (Some(span), false) = (var, slots) {
-            let diag = Diag::error("E0147", format!("`{}` is a `func` and has no variables of its own", func.name.text))
-                .at(span, "declared here")
-                .also(func.word, "in this function")
-                .help(kinds(&func.name));
+            let diag = Diag::error(
+                "E0147",
+                format!("`{}` is a `func` and has no variables of its own", func.name.text),
+            )
+            .at(span, "declared here")
+            .also(func.word, "in this function")
+            .help(kinds(&func.name));
             self.diags.push(diag);
         }
         for call in self.layer_calls(module, |seen| walk::func(func, seen)) {
-            let diag = Diag::error("E0148", format!("`{}` is a layer, and a `func` has no weights to give it", call.callee.text))
-                .at(call.callee.span, "each call of a layer makes new weights")
-                .also(func.word, "in this function")
-                .help(kinds(&func.name));
+            let diag = Diag::error(
+                "E0148",
+                format!(
+                    "`{}` is a layer, and a `func` has no weights to give it",
+                    call.callee.text
+                ),
+            )
+            .at(call.callee.span, "each call of a layer makes new weights")
+            .also(func.word, "in this function")
+            .help(kinds(&func.name));
             self.diags.push(diag);
         }
     }
@@ -143,9 +152,16 @@ impl Resolver<'_> {
             return;
         }
         let name = &of.callee.text;
-        let diag = Diag::error("E0451", format!("`{}` cannot be made of `{name}`, which is a `{}`", item.name.text, layer.kind.word()))
-            .at(span, "expected a layer")
-            .also(layer.word, "declared here");
+        let diag = Diag::error(
+            "E0451",
+            format!(
+                "`{}` cannot be made of `{name}`, which is a `{}`",
+                item.name.text,
+                layer.kind.word()
+            ),
+        )
+        .at(span, "expected a layer")
+        .also(layer.word, "declared here");
         let diag = match layer.kind {
             FuncKind::Model => diag.help(format!(
                 "a model has one set of weights; write `layer {}` there, and `model` for each set \
@@ -204,12 +220,15 @@ impl Resolver<'_> {
                 here = format!("{model}(..)");
             }
             self.diags.push(
-                Diag::error("E0148", format!("`{name}` is a layer, and its weights need a model to live in"))
-                    .at(call.callee.span, "called here, each call of a layer would make new weights")
-                    .help(format!(
-                        "declare the model at the top level, `{declared}`, and call `{here}` here; \
+                Diag::error(
+                    "E0148",
+                    format!("`{name}` is a layer, and its weights need a model to live in"),
+                )
+                .at(call.callee.span, "called here, each call of a layer would make new weights")
+                .help(format!(
+                    "declare the model at the top level, `{declared}`, and call `{here}` here; \
                          a model of several layers is `model net(x) {{ .. }}`"
-                    )),
+                )),
             );
         }
     }
@@ -450,9 +469,12 @@ impl Resolver<'_> {
         let part = &full[prefix.len().min(full.len())..];
         let known: Vec<&str> =
             vars.iter().map(|v| &self.graph.vars[*v].name[prefix.len()..]).collect();
+        // Parts have names, too: those of the variables up to a dot.
+        let parts = known.iter().flat_map(|n| n.match_indices('.').map(|(at, _)| &n[..at]));
+        let near: BTreeSet<&str> = parts.chain(known.iter().copied()).collect();
         let diag = Diag::error("E0454", format!("`{model}` has no variable `{part}`"))
             .at(span, "not there");
-        Some(match nearest(part, known.iter().copied()) {
+        Some(match nearest(part, near.iter().copied()) {
             Some(near) => {
                 let near = format!("{model}.{near}");
                 diag.fix(format!("did you mean `{near}`?"), span, near)
@@ -496,10 +518,7 @@ impl Resolver<'_> {
 
     /// Whether a piece of text reads, writes or calls a model: then it can run only
     /// when the models have their variables.
-    pub(super) fn mentions_model<'a>(
-        &self,
-        walk: impl FnOnce(&mut dyn FnMut(Found<'a>)),
-    ) -> bool {
+    pub(super) fn mentions_model<'a>(&self, walk: impl FnOnce(&mut dyn FnMut(Found<'a>))) -> bool {
         let mut found_one = false;
         walk(&mut |found| {
             let name = match found {

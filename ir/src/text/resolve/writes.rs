@@ -5,8 +5,8 @@
 //! safe, too few is not.
 
 use super::Resolver;
-use crate::op::Effect;
 use super::walk;
+use crate::op::Effect;
 use crate::text::ast::{Block, Call, Each, Expr, ExprKind, FuncKind, IndexItem, Stmt, StmtKind};
 use crate::{Op, VarId};
 use std::collections::BTreeSet;
