@@ -433,7 +433,14 @@ impl Module {
         Ok(checkpoint::load_matching(&self.model, file.as_ref(), renames)?)
     }
 
-    /// Names of the variables, those of optimizers included.
+    /// Names of the variables without the slots of optimizers: the weights and counters
+    /// of models, and what the graph declares itself.
+    pub fn weights(&self) -> Vec<String> {
+        let vars = self.model.plan().vars.iter();
+        vars.filter(|v| v.user).map(|v| v.name.clone()).collect()
+    }
+
+    /// Names of the variables, the slots of optimizers included.
     pub fn vars(&self) -> Vec<String> {
         self.model.plan().vars.iter().map(|v| v.name.clone()).collect()
     }

@@ -32,7 +32,11 @@ const MODELS: &[Small] = &[
     small("vgg_a", &[("IMAGE", "32"), CLASSES, SHRINK, DROPOUT]),
     small("googlenet", &[("IMAGE", "32"), CLASSES, ("SHRINK", "8"), DROPOUT]),
     small("inception_v3", &[("IMAGE", "75"), CLASSES, SHRINK, DROPOUT, ("AUXILIARY", "false")]),
-    small("resnet50", &[("IMAGE", "32"), CLASSES, ("WIDTH", "4")]),
+    // Deeper, with batches this small, the loss jumps about whatever the first weights are.
+    small(
+        "resnet50",
+        &[("IMAGE", "64"), CLASSES, ("WIDTH", "4"), ("BLOCKS", "[1, 2, 1, 1]"), ("LR", "0.01")],
+    ),
     small("autoencoder", &[("SHRINK", "10"), ("PIXELS", "64"), ("LR", "0.01")]),
     small("lstm_lm", &[("WORDS", "50"), ("UNITS", "16"), ("STEPS", "6"), ("SAMPLES", "8")]),
     Small {
