@@ -25,9 +25,10 @@ pub(super) fn declaration(word: &str) -> Option<(Option<&'static str>, &'static 
         "const" | "static" | "final" | "constexpr" | "define" | "val" => {
             (Some("let"), "a number or list gets a name with `let NAME = ..`")
         }
-        "class" | "struct" | "trait" | "object" => {
-            (None, "there are no classes: functions compute, and `var` declares what they train")
-        }
+        "class" | "struct" | "trait" | "object" => (
+            None,
+            "there are no classes: a network is `model net(x) { .. }`, a part of one `layer block(x) { .. }`",
+        ),
         "param" | "parameter" | "weight" | "variable" | "tensor" => {
             (Some("var"), "what is trained or kept is declared with `var w: f32[2, 3] = zeros`")
         }

@@ -413,8 +413,10 @@ impl Parser<'_> {
                     "E0109",
                     format!("expected a declaration at the top level, found {found}"),
                 )
-<<<<<<< HEAD
-                .at(span, "expected `use`, `dim`, `var`, `let`, `func`, `layer`, `model` or `entry`");
+                .at(
+                    span,
+                    "expected `use`, `dim`, `var`, `let`, `func`, `layer`, `model` or `entry`",
+                );
                 let habit = super::habits::declaration(word);
                 if let Some((instead, help)) = habit {
                     diag = match instead {
@@ -422,13 +424,6 @@ impl Parser<'_> {
                         None => diag.help(help),
                     };
                 } else if let Some(near) = near {
-=======
-                .at(
-                    span,
-                    "expected `use`, `dim`, `var`, `let`, `func`, `layer`, `model` or `entry`",
-                );
-                if let Some(near) = near {
->>>>>>> 2c453a5 (Errors of layers and models, as they read)
                     diag = diag.fix(format!("did you mean `{near}`?"), span, near);
                 } else if self.tok() == Tok::At {
                     diag = diag.help("there are no decorators; leave it out");
