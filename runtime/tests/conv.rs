@@ -176,3 +176,173 @@ fn integer_convolutions() {
         assert!(got.iter().zip(&want).all(|(g, w)| f64::from(*g) == *w), "{shape:?}");
     }
 }
+
+/// A convolution by its definition: the image is padded for real, and every
+/// (pixel, weight, output) that meet is visited. Shares nothing with the crate.
+/// `high` is the padding after the last row and column.
+fn by_definition(c: &ConvArgs, high: [usize; 2], l: &[f64], r: &[f64]) -> Vec<f64> {
+    let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
+    let (ph, pw) = (c.in_h + c.pad[0] + high[0], c.in_w + c.pad[1] + high[1]);
+    let mut out = vec![0.0; sizes(c)[2]];
+    for n in 0..c.batch {
+        for o in 0..c.out_channels {
+            for i in 0..ci {
+                for (ky, kx) in (0..c.kernel[0]).flat_map(|y| (0..c.kernel[1]).map(move |x| (y, x)))
+                {
+                    for (y, x) in (0..c.out_h).flat_map(|y| (0..c.out_w).map(move |x| (y, x))) {
+                        // Coordinates in the padded image.
+                        let py = y * c.stride[0] + ky * c.dilation[0];
+                        let px = x * c.stride[1] + kx * c.dilation[1];
+                        assert!(py < ph && px < pw, "{c:?}");
+                        let rows = c.pad[0]..c.pad[0] + c.in_h;
+                        let columns = c.pad[1]..c.pad[1] + c.in_w;
+                        if !rows.contains(&py) || !columns.contains(&px) {
+                            continue;
+                        }
+                        let channel = o / co * ci + i;
+                        let image =
+                            ((n * c.in_channels + channel) * c.in_h + py - c.pad[0]) * c.in_w + px
+                                - c.pad[1];
+                        let weight = ((o * ci + i) * c.kernel[0] + ky) * c.kernel[1] + kx;
+                        let pixel = ((n * c.out_channels + o) * c.out_h + y) * c.out_w + x;
+                        match c.kind {
+                            ConvKind::Forward => out[pixel] += l[image] * r[weight],
+                            ConvKind::GradInput => out[image] += l[pixel] * r[weight],
+                            ConvKind::GradFilter => out[weight] += l[image] * r[pixel],
+                        }
+                    }
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Every kind with every small geometry; `visit` gets it with its high padding.
+fn small_geometries(mut visit: impl FnMut(&ConvArgs, [usize; 2])) {
+    let pads: Vec<[usize; 4]> = (0..81).map(|i| [i / 27, i / 9 % 3, i / 3 % 3, i % 3]).collect();
+    // Channels in, channels out, groups: one, several, grouped, one filter each.
+    let channels = [(1, 1, 1), (2, 3, 1), (4, 2, 2), (3, 3, 3)];
+    for (k, kind) in KINDS.into_iter().enumerate() {
+        for step in 0..3 * 3 * 2 * 2 {
+            let kernel = [1 + step / 4 % 3, 1 + step / 12];
+            let (stride, dilation) = (1 + step % 2, 1 + step / 2 % 2);
+            for (p, [top, bottom, left, right]) in pads.iter().copied().enumerate() {
+                // Each case takes one of the sizes and of the channels in turn.
+                let turn = k + step + p;
+                let (in_channels, out_channels, groups) = channels[turn % 4];
+                let (in_h, in_w) = ([1, 3, 5][turn / 4 % 3], [2, 1, 4][turn % 3]);
+                let out = |size: usize, axis: usize, pad: usize| {
+                    let reach = (kernel[axis] - 1) * dilation + 1;
+                    (size + pad).checked_sub(reach).map_or(0, |free| free / stride + 1)
+                };
+                let shape = ConvArgs {
+                    kind,
+                    dtype: DType::F64,
+                    lhs: std::ptr::null(),
+                    rhs: std::ptr::null(),
+                    out: std::ptr::null_mut(),
+                    batch: 1 + turn % 2,
+                    in_channels,
+                    in_h,
+                    in_w,
+                    out_channels,
+                    out_h: out(in_h, 0, top + bottom),
+                    out_w: out(in_w, 1, left + right),
+                    kernel,
+                    stride: [stride; 2],
+                    dilation: [dilation; 2],
+                    pad: [top, left],
+                    groups,
+                };
+                visit(&shape, [bottom, right]);
+            }
+        }
+    }
+}
+
+// values 1: 1x1 filters padded only at the bottom or right read past the image.
+#[test]
+fn small_geometries_are_as_defined() {
+    let pool = Pool::new(1);
+    let mut r = Random(5);
+    let mut cases = 0;
+    small_geometries(|shape, high| {
+        let [nl, nr, no] = sizes(shape);
+        let l: Vec<f64> = (0..nl).map(|_| r.value()).collect();
+        let w: Vec<f64> = (0..nr).map(|_| r.value()).collect();
+        let want = by_definition(shape, high, &l, &w);
+        let single = |v: &[f64]| v.iter().map(|v| *v as f32).collect::<Vec<f32>>();
+        let whole = |v: &[f64]| v.iter().map(|v| (*v * 16.0) as i32).collect::<Vec<i32>>();
+        let (l32, w32, li, wi) = (single(&l), single(&w), whole(&l), whole(&w));
+        let (mut f64s, mut f32s, mut ints) = (vec![9.0; no], vec![9f32; no], vec![9; no]);
+        let args = |dtype, lhs: *const u8, rhs: *const u8, out: *mut u8| ConvArgs {
+            dtype,
+            lhs,
+            rhs,
+            out,
+            ..*shape
+        };
+        // SAFETY: the memory has the sizes of the geometry.
+        unsafe {
+            let out = f64s.as_mut_ptr().cast();
+            conv(&pool, &args(DType::F64, l.as_ptr().cast(), w.as_ptr().cast(), out), None);
+            let out = f32s.as_mut_ptr().cast();
+            conv(&pool, &args(DType::F32, l32.as_ptr().cast(), w32.as_ptr().cast(), out), None);
+            let out = ints.as_mut_ptr().cast();
+            conv(&pool, &args(DType::I32, li.as_ptr().cast(), wi.as_ptr().cast(), out), None);
+        }
+        // Sixteenths are exact in all three.
+        for (at, w) in want.iter().enumerate() {
+            assert_eq!(f64s[at], *w, "f64 {shape:?} {high:?} at {at}");
+            assert_eq!(f64::from(f32s[at]), *w, "f32 {shape:?} {high:?} at {at}");
+            assert_eq!(f64::from(ints[at]), *w * 256.0, "i32 {shape:?} {high:?} at {at}");
+        }
+        cases += 1;
+    });
+    assert_eq!(cases, 3 * 36 * 81);
+}
+
+// values 8: a NaN over padding alone made the whole gradient of the filter NaN.
+#[test]
+fn padding_meets_nothing_in_the_gradient_of_the_filter() {
+    let pool = Pool::new(2);
+    let mut r = Random(11);
+    let (mut kept, mut cases) = (0, 0);
+    small_geometries(|shape, high| {
+        if shape.kind != ConvKind::GradFilter || sizes(shape)[1] == 0 {
+            return;
+        }
+        let [nl, nr, no] = sizes(shape);
+        let l: Vec<f32> = (0..nl).map(|_| r.value() as f32).collect();
+        let mut w: Vec<f32> = (0..nr).map(|_| r.value() as f32).collect();
+        w[r.below(nr)] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][cases % 3];
+        let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
+        let want = by_definition(shape, high, &wide(&l), &wide(&w));
+        let mut got = vec![9f32; no];
+        let seen = Mutex::new(vec![0; shape.out_channels]);
+        let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
+            let mut seen = seen.lock().unwrap();
+            (r0..r1).for_each(|row| seen[row] += c1 - c0);
+        };
+        let args = ConvArgs {
+            dtype: DType::F32,
+            lhs: l.as_ptr().cast(),
+            rhs: w.as_ptr().cast(),
+            out: got.as_mut_ptr().cast(),
+            ..*shape
+        };
+        // SAFETY: the memory has the sizes of the geometry.
+        unsafe { conv(&pool, &args, Some(&finished)) };
+        for (at, w) in want.iter().enumerate() {
+            let same = f64::from(got[at]) == *w || (got[at].is_nan() && w.is_nan());
+            assert!(same, "{shape:?} {high:?} at {at}: {} {w}", got[at]);
+        }
+        let columns = no / shape.out_channels;
+        assert!(seen.lock().unwrap().iter().all(|s| *s == columns), "{shape:?}");
+        kept += usize::from(want.iter().all(|w| w.is_finite()));
+        cases += 1;
+    });
+    // In many of the cases the value met nothing but padding.
+    assert!(cases > 2000 && kept > 200, "{kept} of {cases}");
+}

@@ -6,8 +6,8 @@
 //! | gradient of the input | filter, turned | windows of the output's gradient | channels x taps |
 //! | gradient of the filter | output's gradient | taps of the input | pixels of all images |
 
-use super::ConvArgs;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
+use super::{ConvArgs, edges};
 use crate::gemm::driver::{Rect, rectangle};
 use crate::gemm::kernel::{Kernels, Real};
 use crate::gemm::pack::{Operand, Strided};
@@ -69,6 +69,29 @@ pub unsafe fn conv<T: Real, E: Result<T>>(pool: &Pool, c: &ConvArgs, finished: O
 where
     Strided<E>: Operand<T>,
 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if c.kind == ConvKind::GradFilter {
+            let apart = edges::not_finite::<T, E>(c);
+            if !apart.is_empty() {
+                return edges::grad_filter::<T, E>(pool, c, &apart, finished);
+            }
+        }
+        product::<T, E>(pool, c, finished);
+    }
+}
+
+/// The product as such, whatever it multiplies the padding by.
+///
+/// # Safety
+/// As [`conv`].
+pub(super) unsafe fn product<T: Real, E: Result<T>>(
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<E>: Operand<T>,
+{
     let kernels = T::kernels();
     let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
     let taps = c.kernel[0] * c.kernel[1];
@@ -87,7 +110,12 @@ where
     // Gathering makes a multiply-add dearer than in a plain product.
     let threads = pool.parts_for(usize::MAX, i64::try_from(madds / 16).unwrap_or(i64::MAX));
     let grid = Grid::new(threads, matrices, (m, kernels.mr()), (n, kernels.nr));
-    let whole = c.kernel == [1, 1] && c.stride == [1, 1] && c.pad == [0, 0];
+    // The windows are the image as it is. `pad` is that before the first pixel;
+    // only the sizes tell of padding after the last.
+    let whole = c.kernel == [1, 1]
+        && c.stride == [1, 1]
+        && c.pad == [0, 0]
+        && (c.in_h, c.in_w) == (c.out_h, c.out_w);
     grid.run(pool, threads, &|matrix, rows, columns| {
         let (image, group) = (matrix / c.groups, matrix % c.groups);
         let lhs = |at: usize| c.lhs.cast::<E>().wrapping_add(at);

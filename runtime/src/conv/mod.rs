@@ -7,6 +7,7 @@
 //! | integers, bool | [`simple`] |
 
 pub mod depthwise;
+mod edges;
 pub mod implicit;
 pub mod simple;
 pub mod windows;

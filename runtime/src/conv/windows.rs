@@ -7,24 +7,29 @@ use crate::half::{bf16, f16};
 /// An element in memory that is computed with as a `T`.
 pub trait Widen<T>: Copy + Send + Sync {
     fn widen(self) -> T;
+    fn narrow(value: T) -> Self;
 }
 
 macro_rules! widen {
-    ($($e:ty => $t:ty, $f:expr;)*) => {$(
+    ($($e:ty => $t:ty, $f:expr, $back:expr;)*) => {$(
         impl Widen<$t> for $e {
             #[inline(always)]
             fn widen(self) -> $t {
                 ($f)(self)
+            }
+
+            fn narrow(value: $t) -> $e {
+                ($back)(value)
             }
         }
     )*};
 }
 
 widen! {
-    f32 => f32, |x| x;
-    f64 => f64, |x| x;
-    f16 => f32, f16::to_f32;
-    bf16 => f32, bf16::to_f32;
+    f32 => f32, |x| x, |x| x;
+    f64 => f64, |x| x, |x| x;
+    f16 => f32, f16::to_f32, f16::from_f32;
+    bf16 => f32, bf16::to_f32, bf16::from_f32;
 }
 
 /// How a grid coordinate and a tap of the filter give a coordinate of the source,
