@@ -152,6 +152,10 @@ impl Pull for Count<'_> {
         self.reg(ScalarType::of(dtype))
     }
 
+    fn guarded(&mut self, i: usize, at: &[Ix], _sizes: &[Dim]) -> Reg {
+        self.operand(i, at)
+    }
+
     fn operand_type(&self, i: usize) -> TensorType {
         self.operands.get(i).cloned().unwrap_or_else(|| TensorType::scalar(DType::I64))
     }

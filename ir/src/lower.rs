@@ -64,6 +64,10 @@ pub enum Contraction {
 pub trait Pull {
     /// Element `at` of operand `i`, widened to its register type.
     fn operand(&mut self, i: usize, at: &[Ix]) -> Reg;
+    /// As `operand`, for an element that is dropped if an axis of one of these
+    /// sizes turns out to be empty. There may be no such element then, however
+    /// the operand is computed: no address is loaded but that of an element 0.
+    fn guarded(&mut self, i: usize, at: &[Ix], sizes: &[Dim]) -> Reg;
     fn operand_type(&self, i: usize) -> TensorType;
     fn operand_count(&self) -> usize;
     fn result_type(&self) -> TensorType;

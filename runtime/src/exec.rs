@@ -16,6 +16,7 @@ use crate::bind::Binding;
 use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
 use crate::gemm::{self, MatMulArgs};
+use crate::guard::{self, Guard};
 use crate::mem::{Bytes, human_bytes};
 use crate::model::{EntryState, FixedFeed, Model};
 use crate::queue::{Place, Queue, Turn, Waiter, Want};
@@ -23,6 +24,7 @@ use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, type_text};
 use crate::{calls, checkpoint, conv, geometry, show};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
@@ -35,6 +37,10 @@ pub struct Context {
     ready: bool,
     pub(crate) values: Vec<i64>,
     arena: Bytes,
+    /// In tests, instead of the arena: memory of its own for every size that
+    /// buffers of a slot have (see [`crate::guard`]).
+    guard: Guard,
+    apart: BTreeMap<(u32, usize), Bytes>,
     /// Bytes of the arena in use, and for how many calls that was far less than
     /// it has.
     needed: usize,
@@ -66,6 +72,8 @@ impl Context {
         state: &EntryState,
         feeds: &[FeedView<'_>],
     ) -> Result<()> {
+        let guard = guard::mode();
+        self.ready &= self.guard == guard;
         if self.ready && state.fixed.as_ref().is_some_and(|fixed| fits(fixed, feeds)) {
             return Ok(());
         }
@@ -73,6 +81,7 @@ impl Context {
         if self.ready && self.dims == self.binding.dims {
             return Ok(());
         }
+        self.guard = guard;
         self.ready = false;
         self.dims.clone_from(&self.binding.dims);
         self.values.clear();
@@ -109,15 +118,35 @@ impl Context {
             *ptr = match b.home {
                 // Where they are is known when the call has them.
                 Home::Param(_) | Home::Result(_) | Home::Var(_) => std::ptr::null_mut(),
-                Home::Const(c) => model.consts.ptr(model.plan.consts[c as usize].offset).cast_mut(),
+                Home::Const(c) => {
+                    model.consts.ptr(c, model.plan.consts[c as usize].offset).cast_mut()
+                }
                 Home::Slot(s) => self.arena.as_ptr().wrapping_add(self.slots[s as usize]),
             };
+        }
+        self.apart.clear();
+        if guard != Guard::Off {
+            self.set_apart(entry)?;
         }
         for (ptr, _) in self.ptrs.iter_mut().zip(&self.lens).filter(|(_, len)| **len == 0) {
             *ptr = nothing();
         }
         self.moves = u64::MAX;
         self.ready = true;
+        Ok(())
+    }
+
+    /// Gives the buffers of slots pages of their own. Buffers that stand for one
+    /// another have one size, and share them.
+    fn set_apart(&mut self, entry: &Entry) -> Result<()> {
+        for (i, b) in entry.buffers.iter().enumerate() {
+            let Home::Slot(s) = b.home else { continue };
+            let key = (s, self.lens[i] * b.dtype.size());
+            if !self.apart.contains_key(&key) {
+                self.apart.insert(key, Bytes::zeroed(key.1)?);
+            }
+            self.ptrs[i] = self.apart[&key].as_ptr();
+        }
         Ok(())
     }
 
@@ -275,7 +304,7 @@ struct Nothing([u8; 64]);
 static NOTHING: Nothing = Nothing([0; 64]);
 
 fn nothing() -> *mut u8 {
-    NOTHING.0.as_ptr().cast_mut()
+    guard::nothing().unwrap_or(NOTHING.0.as_ptr().cast_mut())
 }
 
 fn inconsistent(entry: &Entry, what: &str) -> Error {

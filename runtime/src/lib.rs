@@ -35,6 +35,8 @@ pub mod files;
 pub mod gemm;
 mod geometry;
 pub mod half;
+#[doc(hidden)]
+pub mod guard;
 pub mod hash;
 pub mod io;
 pub mod mem;

@@ -1,6 +1,7 @@
 //! Aligned byte memory.
 
 use crate::error::{Error, Result};
+use crate::guard::{self, Guard, Pages};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
 use tfc_abi::BUFFER_ALIGN;
@@ -12,11 +13,15 @@ use tfc_abi::BUFFER_ALIGN;
 /// zero already and cost nothing until they are used.
 ///
 /// Invariant: `ptr` is `skip` bytes into a block of `len + BUFFER_ALIGN` bytes
-/// and aligned, or dangling but aligned when `len` is zero.
+/// and aligned, or dangling but aligned when `len` is zero. In tests it may be
+/// `skip` bytes into a mapping of `mapped` bytes instead (see [`crate::guard`]),
+/// aligned only as far as `len` is.
 pub struct Bytes {
     ptr: NonNull<u8>,
     len: usize,
     skip: usize,
+    /// Zero for a block of the allocator.
+    mapped: usize,
 }
 
 // SAFETY: `Bytes` owns its memory, as `Vec<u8>` does.
@@ -27,13 +32,19 @@ unsafe impl Sync for Bytes {}
 impl Bytes {
     pub const fn empty() -> Bytes {
         // An aligned dangling pointer.
-        Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0, skip: 0 }
+        Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0, skip: 0, mapped: 0 }
     }
 
     /// `len` zero bytes, or an error that says how much was asked for.
     pub fn zeroed(len: usize) -> Result<Bytes> {
         if len == 0 {
             return Ok(Bytes::empty());
+        }
+        let mode = guard::mode();
+        if mode != Guard::Off {
+            let pages = guard::map(len, mode).ok_or_else(|| too_large(len))?;
+            let ptr = NonNull::new(pages.ptr).ok_or_else(|| too_large(len))?;
+            return Ok(Bytes { ptr, len, skip: pages.skip, mapped: pages.total });
         }
         let layout = layout(len).ok_or_else(|| too_large(len))?;
         // SAFETY: the layout is not empty.
@@ -42,7 +53,7 @@ impl Bytes {
         let skip = block.addr().get().next_multiple_of(BUFFER_ALIGN) - block.addr().get();
         // SAFETY: less than an alignment is skipped, by which the block is larger.
         let ptr = unsafe { block.add(skip) };
-        Ok(Bytes { ptr, len, skip })
+        Ok(Bytes { ptr, len, skip, mapped: 0 })
     }
 
     pub fn from_slice(bytes: &[u8]) -> Result<Bytes> {
@@ -115,7 +126,11 @@ impl Default for Bytes {
 
 impl Drop for Bytes {
     fn drop(&mut self) {
-        if self.len != 0 {
+        if self.mapped != 0 {
+            let pages = Pages { ptr: self.ptr.as_ptr(), skip: self.skip, total: self.mapped };
+            // SAFETY: the mapping of `zeroed`.
+            unsafe { guard::unmap(&pages) };
+        } else if self.len != 0 {
             let Some(layout) = layout(self.len) else { return };
             // SAFETY: the block of `zeroed`, with the layout it has from there.
             unsafe { dealloc(self.ptr.sub(self.skip).as_ptr(), layout) };

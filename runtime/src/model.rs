@@ -4,6 +4,7 @@ use crate::bind::{bare_dim, used_dims};
 use crate::call::{CallOptions, PLAIN};
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
+use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use crate::queue::Queues;
@@ -43,6 +44,8 @@ pub(crate) struct Consts {
     ptr: *const u8,
     len: usize,
     _copy: Option<Bytes>,
+    /// One copy of each, in tests (see [`crate::guard`]).
+    apart: Vec<Bytes>,
 }
 
 // SAFETY: constant data is never written.
@@ -51,7 +54,11 @@ unsafe impl Send for Consts {}
 unsafe impl Sync for Consts {}
 
 impl Consts {
-    pub(crate) fn ptr(&self, offset: u64) -> *const u8 {
+    /// Constant number `index`, which begins at `offset`.
+    pub(crate) fn ptr(&self, index: u32, offset: u64) -> *const u8 {
+        if let Some(own) = self.apart.get(index as usize) {
+            return own.as_ptr();
+        }
         debug_assert!(offset <= self.len as u64);
         self.ptr.wrapping_add(offset as usize)
     }
@@ -177,10 +184,17 @@ impl Model {
         } else {
             Some(Bytes::from_slice(consts)?)
         };
+        let mut apart = vec![];
+        if guard::mode() != Guard::Off {
+            for c in &plan.consts {
+                apart.push(Bytes::from_slice(&consts[c.offset as usize..][..c.len as usize])?);
+            }
+        }
         let consts = Consts {
             ptr: copy.as_ref().map_or(consts.as_ptr(), |c| c.as_ptr()),
             len: consts.len(),
             _copy: copy,
+            apart,
         };
         let state = State::new(&plan.vars)?;
         let queues = Queues::new(&plan)?;

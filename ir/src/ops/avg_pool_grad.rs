@@ -41,7 +41,7 @@ pub const DEF: OpDef = OpDef {
         let sum = k.reduce(Combine::Sum, &extents, &mut |k, t| {
             let (from, some) = window.covering(k, at, t, &out);
             let count = count(k, &window, &from, &image.shape, image.dtype);
-            let ct = k.operand(0, &from);
+            let ct = k.guarded(0, &from, &out[2..]);
             let share = k.op(ScalarOp::Div, &[ct, count]);
             pull::guard(k, Some(some), share, 0.0)
         });

@@ -86,15 +86,16 @@ pub const DEF: OpDef = OpDef {
         let p = k.index(&at[axis]);
         let mut value = None;
         for (i, start, end) in parts.iter().rev() {
-            let mut from = at.to_vec();
-            if parts.len() > 1 {
+            let element = if parts.len() > 1 {
                 let local = k.index(&pull::minus(&at[axis], start));
                 let size = end.clone() - start.clone();
                 let local = pull::clamp(k, local, &size);
+                let mut from = at.to_vec();
                 from[axis] = k.dynamic(local);
-                pull::anchor(k, &mut from, [&size]);
-            }
-            let element = k.operand(*i, &from);
+                k.guarded(*i, &from, &[size])
+            } else {
+                k.operand(*i, at)
+            };
             value = Some(match value {
                 None => element,
                 Some(later) => {

@@ -67,10 +67,9 @@ pub const DEF: OpDef = OpDef {
             inside = Some(pull::and(k, inside, here));
             let local = pull::clamp(k, local, &update[i]);
             from.push(k.dynamic(local));
-            guarded.push(&update[i]);
+            guarded.push(update[i].clone());
         }
-        pull::anchor(k, &mut from, guarded);
-        let new = k.operand(1, &from);
+        let new = k.guarded(1, &from, &guarded);
         match inside {
             Some(inside) => k.op(ScalarOp::Select, &[inside, new, old]),
             None => new,

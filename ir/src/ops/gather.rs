@@ -69,8 +69,7 @@ pub const DEF: OpDef = OpDef {
         let mut from = at[..axis].to_vec();
         from.push(k.dynamic(id));
         from.extend_from_slice(&at[axis + ids_rank..]);
-        pull::anchor(k, &mut from, [&size]);
-        let element = k.operand(0, &from);
+        let element = k.guarded(0, &from, std::slice::from_ref(&size));
         let some = pull::nonempty(k, &[size]);
         pull::guard(k, some, element, 0.0)
     }),

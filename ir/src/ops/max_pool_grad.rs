@@ -44,11 +44,11 @@ pub const DEF: OpDef = OpDef {
         let this = k.index(&at[2].scale(&image.shape[3]).plus(&at[3]));
         let sum = k.reduce(Combine::Sum, &extents, &mut |k, t| {
             let (from, some) = window.covering(k, at, t, &out);
-            let winner = k.operand(1, &from);
+            let winner = k.guarded(1, &from, &out[2..]);
             let winner = pull::to_index(k, winner);
             let won = k.op(ScalarOp::Eq, &[winner, this]);
             let won = k.op(ScalarOp::And, &[won, some]);
-            let ct = k.operand(0, &from);
+            let ct = k.guarded(0, &from, &out[2..]);
             pull::guard(k, Some(won), ct, 0.0)
         });
         pull::narrow(k, sum, image.dtype)

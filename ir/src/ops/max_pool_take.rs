@@ -41,9 +41,8 @@ pub const DEF: OpDef = OpDef {
         let width = k.index(&pull::ix(&image[3]));
         let row = k.op(ScalarOp::Div, &[index, width]);
         let column = k.op(ScalarOp::Rem, &[index, width]);
-        let mut from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
-        pull::anchor(k, &mut from, &image[2..]);
-        let element = k.operand(0, &from);
+        let from = [at[0].clone(), at[1].clone(), k.dynamic(row), k.dynamic(column)];
+        let element = k.guarded(0, &from, &image[2..]);
         let some = pull::nonempty(k, &image[2..]);
         pull::guard(k, some, element, 0.0)
     }),

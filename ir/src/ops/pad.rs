@@ -98,7 +98,7 @@ pub const DEF: OpDef = OpDef {
         let starts: Vec<Dim> = (0..x.len()).map(|i| low[i].clone() + undo_low[i].clone()).collect();
         let ends = (0..x.len())
             .map(|i| {
-                let len = if x[i].is_zero() { zero.clone() } else { spread(&x[i], interior[i]) };
+                let len = if x[i].is_zero() { zero.clone() } else { end(&x[i], interior[i]) };
                 starts[i].clone() + len
             })
             .collect();
@@ -139,10 +139,9 @@ pub const DEF: OpDef = OpDef {
             inside = Some(pull::and(k, inside, real));
             let p = pull::clamp(k, p, &x.shape[i]);
             from.push(k.dynamic(p));
-            guarded.push(&x.shape[i]);
+            guarded.push(x.shape[i].clone());
         }
-        pull::anchor(k, &mut from, guarded);
-        let element = k.operand(0, &from);
+        let element = k.guarded(0, &from, &guarded);
         pull::guard(k, inside, element, value_of(x.dtype, value))
     }),
     eval: Eval::Pure(|cx| {
@@ -184,9 +183,17 @@ fn value_of(dtype: crate::DType, value: f64) -> f64 {
     if dtype.is_float() { round_to(dtype, value) } else { wrap_to(dtype, value as i64) as f64 }
 }
 
-/// Size of an axis after `interior` elements were put between neighbours. (An
-/// empty axis counts `-interior`: sizes stay polynomials.)
+/// Size of an axis after `interior` elements were put between neighbours. An
+/// empty axis has no neighbours, and stays empty.
 pub fn spread(size: &Dim, interior: i64) -> Dim {
+    let never_empty = (size.clone() - Dim::constant(1)).is_never_negative();
+    // 1, or 0 for an empty axis: sizes are far below the divisor.
+    let some = if never_empty { Dim::constant(1) } else { size.ceil_div(1 << 62) };
+    size.clone() * Dim::constant(interior + 1) - some * Dim::constant(interior)
+}
+
+/// The index after the last element, once they are apart; `-interior` for none.
+fn end(size: &Dim, interior: i64) -> Dim {
     size.clone() * Dim::constant(interior + 1) - Dim::constant(interior)
 }
 

@@ -3,9 +3,8 @@
 //! A kernel may only load from addresses that exist, whatever the condition
 //! that decides whether the value is used. So a guarded load is: clamp the
 //! index, load, then select. An operand that may be empty has no address to
-//! clamp to: [`anchor`] turns all its addresses into 0, and a load of element 0
-//! of an empty buffer gives a value that the select drops (see
-//! [`crate::kernel`]).
+//! clamp to: it is asked for with [`Pull::guarded`], and a load of element 0 of
+//! an empty buffer gives a value that the select drops (see [`crate::kernel`]).
 
 use crate::kernel::{Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::Pull;
@@ -45,18 +44,6 @@ pub fn inside(k: &mut dyn Pull, at: Reg, size: &Dim) -> Reg {
     let low = k.op(ScalarOp::Le, &[zero, at]);
     let high = k.op(ScalarOp::Lt, &[at, end]);
     k.op(ScalarOp::And, &[low, high])
-}
-
-/// Makes the addresses of guarded loads 0 if one of the guarded axes, of these
-/// sizes, turns out to be empty.
-pub fn anchor<'a>(k: &dyn Pull, at: &mut [Ix], guarded: impl IntoIterator<Item = &'a Dim>) {
-    for size in guarded {
-        if !k.never_empty(size) {
-            // 1, or 0 for an empty axis: sizes are far below the divisor.
-            let some = size.ceil_div(1 << 62);
-            at.iter_mut().for_each(|ix| *ix = ix.scale(&some));
-        }
-    }
 }
 
 /// Whether none of these axes is empty, where that is not certain.

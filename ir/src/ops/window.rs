@@ -151,10 +151,9 @@ impl Window {
             inside = Some(pull::and(k, inside, real));
             let p = pull::clamp(k, p, &image[2 + axis]);
             from.push(k.dynamic(p));
-            guarded.push(&image[2 + axis]);
+            guarded.push(image[2 + axis].clone());
         }
-        pull::anchor(k, &mut from, guarded);
-        (k.operand(0, &from), inside)
+        (k.guarded(0, &from, &guarded), inside)
     }
 
     /// Row or column of tap `i` of window `y`, possibly in the padding.
@@ -171,8 +170,8 @@ impl Window {
     }
 
     /// The `t`-th window (counted from the last) that contains pixel `at` of the
-    /// image, as an index into the results of `windows` that is always in bounds,
-    /// and whether there is such a window.
+    /// image, as an index into the results of `windows` that is always in bounds
+    /// if there are any, and whether there is such a window.
     pub fn covering(
         &self,
         k: &mut dyn Pull,
@@ -183,9 +182,7 @@ impl Window {
         let (y, some_y) = self.covering_axis(k, 0, &at[2], &t[0], &windows[2]);
         let (x, some_x) = self.covering_axis(k, 1, &at[3], &t[1], &windows[3]);
         let some = k.op(ScalarOp::And, &[some_y, some_x]);
-        let mut from = vec![at[0].clone(), at[1].clone(), k.dynamic(y), k.dynamic(x)];
-        pull::anchor(k, &mut from, &windows[2..]);
-        (from, some)
+        (vec![at[0].clone(), at[1].clone(), k.dynamic(y), k.dynamic(x)], some)
     }
 
     fn covering_axis(

@@ -40,6 +40,8 @@ pub(crate) struct KernelBuilder {
     regs: PrimaryMap<Reg, ScalarType>,
     reg_scope: Vec<ScopeId>,
     var_scope: Vec<ScopeId>,
+    /// Iterations of each loop.
+    extents: Vec<Dim>,
     scopes: Vec<Scope>,
     pub scope: ScopeId,
     known: BTreeMap<Key, Reg>,
@@ -68,6 +70,7 @@ impl KernelBuilder {
             regs: PrimaryMap::new(),
             reg_scope: vec![],
             var_scope: vec![],
+            extents: vec![],
             scopes: vec![root],
             scope: ScopeId(0),
             known: BTreeMap::new(),
@@ -106,6 +109,19 @@ impl KernelBuilder {
             scope = self.deeper(scope, self.reg_scope[reg.index()]);
         }
         scope
+    }
+
+    /// Whether an index stays inside an axis whatever else happens: it counts a
+    /// loop of the axis's size, or is the only one there is.
+    pub fn walks(&self, ix: &Ix, size: &Dim) -> bool {
+        if !ix.regs.is_empty() || !ix.offset.is_zero() {
+            return false;
+        }
+        match ix.terms.as_slice() {
+            [] => size.is_one(),
+            [(var, one)] => one.is_one() && self.extents[var.index()] == *size,
+            _ => false,
+        }
     }
 
     pub fn scope_of_all<'a>(&self, at: impl IntoIterator<Item = &'a Ix>) -> ScopeId {
@@ -170,6 +186,7 @@ impl KernelBuilder {
         let scope = ScopeId(self.scopes.len() - 1);
         let var = LoopVar::new(self.var_scope.len());
         self.var_scope.push(scope);
+        self.extents.push(extent.clone());
         self.scope = scope;
         OpenLoop { var, scope, outer, extent: extent.clone(), ranged }
     }

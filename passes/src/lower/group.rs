@@ -40,7 +40,10 @@ pub(crate) struct GroupLower<'a> {
     kb: KernelBuilder,
     bufs: Vec<ValueId>,
     loaded: BTreeMap<ValueId, u32>,
-    memo: BTreeMap<(ValueId, At), Reg>,
+    memo: BTreeMap<(ValueId, At, BTreeSet<Dim>), Reg>,
+    /// Sizes around the current request: if one is zero, what is asked for does
+    /// not exist and is not used.
+    guards: BTreeSet<Dim>,
     /// Reductions of the group by how many others they wait for.
     levels: BTreeMap<NodeId, u32>,
 }
@@ -315,6 +318,7 @@ impl<'a> GroupLower<'a> {
             bufs: vec![],
             loaded: BTreeMap::new(),
             memo: BTreeMap::new(),
+            guards: BTreeSet::new(),
             levels,
         }
     }
@@ -331,9 +335,16 @@ impl<'a> GroupLower<'a> {
 
     /// Element `at` of a value.
     fn value(&mut self, value: ValueId, at: &At) -> Reg {
-        let key = (value, at.clone());
+        // What was loaded where nothing guards it may be used anywhere.
+        let mut key = (value, at.clone(), BTreeSet::new());
         if let Some(reg) = self.memo.get(&key) {
             return *reg;
+        }
+        if !self.guards.is_empty() {
+            key.2 = self.guards.clone();
+            if let Some(reg) = self.memo.get(&key) {
+                return *reg;
+            }
         }
         let saved = self.kb.scope;
         self.kb.scope = match (&at.multi, &at.linear) {
@@ -363,11 +374,21 @@ impl<'a> GroupLower<'a> {
 
     fn load(&mut self, value: ValueId, at: &At) -> Reg {
         let ty = self.func.ty(value);
-        let address = match (&at.linear, &at.multi) {
+        let mut address = match (&at.linear, &at.multi) {
             (Some(ix), _) => ix.clone(),
             (None, Some(ixs)) => linear(ixs, &ty.shape),
             (None, None) => Ix::constant(0),
         };
+        let inside = at
+            .multi
+            .as_ref()
+            .is_some_and(|ixs| ixs.iter().zip(&ty.shape).all(|(ix, size)| self.kb.walks(ix, size)));
+        if !inside {
+            for size in &self.guards {
+                // 1, or 0 for an empty axis: sizes are far below the divisor.
+                address = address.scale(&size.ceil_div(1 << 62));
+            }
+        }
         let buf = match self.loaded.get(&value) {
             Some(buf) => *buf,
             None => {
@@ -601,7 +622,8 @@ impl<'a> GroupLower<'a> {
                     }
                 }
             }
-            self.memo.entry((other.results[0], At::multi(other_at))).or_insert(reg);
+            let key = (other.results[0], At::multi(other_at), self.guards.clone());
+            self.memo.entry(key).or_insert(reg);
         }
         result
     }
@@ -723,6 +745,16 @@ impl Pull for Puller<'_, '_> {
         };
         let reg = self.group.value(value, &At::multi(at.to_vec()));
         self.moved.push(reg);
+        reg
+    }
+
+    fn guarded(&mut self, i: usize, at: &[Ix], sizes: &[Dim]) -> Reg {
+        let around = self.group.guards.clone();
+        let more = sizes.iter().filter(|size| !self.never_empty(size)).cloned();
+        let guards: BTreeSet<Dim> = around.iter().cloned().chain(more).collect();
+        self.group.guards = guards;
+        let reg = self.operand(i, at);
+        self.group.guards = around;
         reg
     }
 
