@@ -11,6 +11,7 @@
 use crate::{DType, Tensor};
 use half::{bf16, f16};
 use ndarray::ArrayD;
+use tfc_abi::float::round_to_odd;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Array {
@@ -29,8 +30,8 @@ pub enum Data {
 pub fn round_to(dtype: DType, v: f64) -> f64 {
     match dtype {
         DType::F32 => v as f32 as f64,
-        DType::F16 => f16::from_f64(v).to_f64(),
-        DType::BF16 => bf16::from_f64(v).to_f64(),
+        DType::F16 => f16::from_f32(round_to_odd(v)).to_f64(),
+        DType::BF16 => bf16::from_f32(round_to_odd(v)).to_f64(),
         _ => v,
     }
 }

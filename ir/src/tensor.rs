@@ -3,6 +3,7 @@
 use crate::DType;
 use half::{bf16, f16};
 use std::sync::Arc;
+use tfc_abi::float::round_to_odd;
 
 /// Row-major, little-endian, densely packed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -37,8 +38,8 @@ impl Tensor {
             match dtype {
                 DType::F32 => data.extend((v as f32).to_le_bytes()),
                 DType::F64 => data.extend(v.to_le_bytes()),
-                DType::F16 => data.extend(f16::from_f64(v).to_le_bytes()),
-                DType::BF16 => data.extend(bf16::from_f64(v).to_le_bytes()),
+                DType::F16 => data.extend(f16::from_f32(round_to_odd(v)).to_le_bytes()),
+                DType::BF16 => data.extend(bf16::from_f32(round_to_odd(v)).to_le_bytes()),
                 DType::Bool => data.push((v != 0.0) as u8),
                 _ => push_int(&mut data, dtype, v as i64),
             }

@@ -17,6 +17,7 @@ pub mod pipeline;
 pub mod probe;
 mod restrict;
 pub mod sparse;
+pub mod split;
 mod util;
 
 pub use lower::lower;

@@ -11,6 +11,7 @@ use crate::expand::expand;
 use crate::fold::fold;
 use crate::mincut::mincut;
 use crate::sparse::sparse;
+use crate::split::split;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
@@ -90,6 +91,11 @@ pub const PASSES: &[Pass] = &[
         name: "mincut",
         description: "compute again, after the turn to the backward pass, what is cheaper than kept",
         run: mincut,
+    },
+    Pass {
+        name: "split",
+        description: "reduce large tensors to a scalar by rows, for threads to share",
+        run: split,
     },
     Pass { name: "dce", description: "drop what nothing needs", run: dce },
 ];

@@ -69,25 +69,13 @@ impl bf16 {
     }
 }
 
-/// `value` with 24 bits, of which the last tells that something was cut off:
-/// rounding that to fewer bits is as rounding `value` itself.
-fn rounded_to_odd(value: f64) -> f32 {
-    let near = value as f32;
-    if near.is_nan() || f64::from(near) == value || near.to_bits() & 1 == 1 {
-        return near;
-    }
-    let bits = near.to_bits();
-    let too_large = f64::from(near).abs() > value.abs();
-    f32::from_bits(if too_large { bits - 1 } else { bits + 1 })
-}
-
 macro_rules! half {
     ($($t:ident, $one:expr;)*) => {$(
         impl $t {
             pub const ONE: $t = $t($one);
 
             pub fn from_f64(value: f64) -> $t {
-                <$t>::from_f32(rounded_to_odd(value))
+                <$t>::from_f32(tfc_abi::float::round_to_odd(value))
             }
 
             pub fn from_bits(bits: u16) -> $t {

@@ -16,6 +16,8 @@
 //!   values stay scalar and are splatted on use.
 //! - Every value is computed by the same operations in vector, tail and serial
 //!   code, so an element's bits do not depend on where a range was cut.
+//! - A reduction has the partial results of [`tfc_ir::kernel::PARTIALS`], however
+//!   many groups run side by side.
 //! - A loop's body is entered only if it runs at least once, so a load that does
 //!   not depend on the loop may be done before it.
 
@@ -37,12 +39,15 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::Dim;
 use tfc_ir::dim::Atom;
-use tfc_ir::kernel::{Carried, Combine, Ix, Kernel, Loop, LoopMode, LoopVar, Reg, Scalar};
-use tfc_ir::kernel::{ScalarType, Stmt};
+use tfc_ir::kernel::{Carried, Combine, GROUP, Ix, Kernel, Loop, LoopMode, LoopVar, PARTIALS};
+use tfc_ir::kernel::{Reg, Scalar, ScalarType, Stmt, has_vector};
 use value::Val;
 
 /// Iterations a vector loop runs side by side, before unrolling.
-pub(crate) const LANES: u32 = 4;
+pub(crate) const LANES: u32 = GROUP as u32;
+
+/// Groups of lanes that hold the partial results of a reduction.
+const INSTANCES: usize = PARTIALS as usize / LANES as usize;
 
 /// What the code may assume about the machine.
 #[derive(Clone, Copy)]
@@ -313,11 +318,11 @@ impl Emit<'_> {
             if self.target.memory_operands && many == 1 && weight(&l.body) > SHORT {
                 few.once = constants::used_once(self.kernel, l);
             }
+            let mut groups = vec![few.clone()];
             if many > 1 {
-                at =
-                    self.vector_segment(l, &hoisted, at, hi, Group { unroll: many, ..few.clone() });
+                groups.insert(0, Group { unroll: many, ..few });
             }
-            at = self.vector_segment(l, &hoisted, at, hi, few);
+            at = self.vector_segments(l, &hoisted, at, hi, &groups);
         }
         self.serial_segment(l, &hoisted, at, hi, exit, vectors);
         self.nest.pop();
@@ -400,62 +405,135 @@ impl Emit<'_> {
         self.b.ins().brif(more, header, &again, exit, &out);
     }
 
-    /// Runs whole groups; what is left starts at the returned segment.
-    fn vector_segment(
+    /// Runs whole groups, as many at once as each of `groups` says; what is left
+    /// starts at the returned segment.
+    ///
+    /// Each reduction has [`PARTIALS`] partial results, as [`INSTANCES`] groups of
+    /// lanes. Those whose turn it is stand first; however many groups run at
+    /// once, they are combined with the same iterations.
+    fn vector_segments(
         &mut self,
         l: &Loop,
         hoisted: &[bool],
         from: Segment,
         hi: Value,
-        group: Group,
+        groups: &[Group],
     ) -> Segment {
-        let step = i64::from(group.unroll * LANES);
-        let (setup, header, done, after) = (
-            self.b.create_block(),
-            self.b.create_block(),
-            self.b.create_block(),
-            self.b.create_block(),
-        );
+        let (setup, after) = (self.b.create_block(), self.b.create_block());
         let next_after = self.b.append_block_param(after, types::I64);
         let carried_after = self.params(after, &from.carried);
-        let last = self.b.ins().iadd_imm_s(hi, -step);
-        let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, from.next, last);
+        let last = self.b.ins().iadd_imm_s(hi, -i64::from(LANES));
+        let some = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, from.next, last);
         let skip = flat_with(from.next, &from.carried);
-        self.b.ins().brif(fits, setup, &[], after, &skip);
+        self.b.ins().brif(some, setup, &[], after, &skip);
 
         self.b.switch_to_block(setup);
-        self.group = Some(group.clone());
-        let partials: Vec<Val> = l.carried.iter().map(|c| self.identity(c)).collect();
-        let i = self.b.append_block_param(header, types::I64);
-        let accs = self.params(header, &partials);
-        let args = flat_with(from.next, &partials);
-        self.b.ins().jump(header, &args);
-
-        self.b.switch_to_block(header);
-        if !group.once.is_empty() {
-            let table = Some(self.table_base(i));
-            self.group = Some(Group { table, ..group.clone() });
+        let one = Group { unroll: 1, ..groups[groups.len() - 1].clone() };
+        self.group = Some(one.clone());
+        let mut instances = vec![];
+        for c in &l.carried {
+            let identity = self.identity(c);
+            instances.push(vec![identity; INSTANCES]);
         }
-        let nexts = self.run_body(l, hoisted, i, accs);
-        let next = self.b.ins().iadd_imm_s(i, step);
-        let more = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, next, last);
-        let again = flat_with(next, &nexts);
-        let finals = self.params(done, &nexts);
-        let out = flat(&nexts);
-        self.b.ins().brif(more, header, &again, done, &out);
-
-        self.b.switch_to_block(done);
-        let unroll = group.unroll as usize;
-        self.group = Some(Group { unroll: 1, ..group });
+        let mut next = from.next;
+        for (i, group) in groups.iter().enumerate() {
+            // The first loop of all is entered if it has but one group.
+            let runs = i == 0 && group.unroll == 1;
+            (next, instances) =
+                self.vector_segment(l, hoisted, next, hi, instances, group.clone(), runs);
+        }
+        self.group = Some(one);
         let mut totals = vec![];
-        for ((c, partial), before) in l.carried.iter().zip(finals).zip(&from.carried) {
-            totals.push(self.combine_lanes(c, partial, unroll, before.clone()));
+        for ((c, instances), before) in l.carried.iter().zip(instances).zip(&from.carried) {
+            let instances = match (c.combine, self.kernel.regs[c.acc].is_float()) {
+                // Of two zeros or two NaN the second is taken: their order counts.
+                (Combine::Max | Combine::Min, true) => self.in_order(instances, from.next, next),
+                _ => instances,
+            };
+            totals.push(self.combine_lanes(c, instances, before.clone()));
         }
         self.group = None;
         let args = flat_with(next, &totals);
         self.b.ins().jump(after, &args);
         self.b.switch_to_block(after);
         Segment { next: next_after, carried: carried_after }
+    }
+
+    /// Runs whole groups of one size from `next` on. `runs` says that there is one.
+    #[expect(clippy::too_many_arguments)]
+    fn vector_segment(
+        &mut self,
+        l: &Loop,
+        hoisted: &[bool],
+        next: Value,
+        hi: Value,
+        instances: Vec<Vec<Val>>,
+        group: Group,
+        runs: bool,
+    ) -> (Value, Vec<Vec<Val>>) {
+        let unroll = group.unroll as usize;
+        let step = i64::from(group.unroll * LANES);
+        let (header, done) = (self.b.create_block(), self.b.create_block());
+        let next_done = self.b.append_block_param(done, types::I64);
+        let instances_done = self.all_params(done, &instances);
+        let last = self.b.ins().iadd_imm_s(hi, -step);
+        let args = flat_with(next, &instances.concat());
+        if runs {
+            self.b.ins().jump(header, &args);
+        } else {
+            let fits = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, next, last);
+            self.b.ins().brif(fits, header, &args, done, &args);
+        }
+        let i = self.b.append_block_param(header, types::I64);
+        let instances = self.all_params(header, &instances);
+        self.b.switch_to_block(header);
+        self.group = Some(group.clone());
+        if !group.once.is_empty() {
+            let table = Some(self.table_base(i));
+            self.group = Some(Group { table, ..group });
+        }
+        let accs = instances.iter().map(|of| joined(&of[..unroll])).collect();
+        let nexts = self.run_body(l, hoisted, i, accs);
+        // Those that had their turn go to the end.
+        let turned: Vec<Vec<Val>> = instances
+            .iter()
+            .zip(nexts)
+            .map(|(of, new)| {
+                let per = new.parts().len() / unroll;
+                let new = new.parts().chunks(per).map(|parts| Val::Lanes(parts.to_vec()));
+                of[unroll..].iter().cloned().chain(new).collect()
+            })
+            .collect();
+        let next = self.b.ins().iadd_imm_s(i, step);
+        let more = self.b.ins().icmp(IntCC::SignedLessThanOrEqual, next, last);
+        let args = flat_with(next, &turned.concat());
+        self.b.ins().brif(more, header, &args, done, &args);
+        self.b.switch_to_block(done);
+        (next_done, instances_done)
+    }
+
+    fn all_params(&mut self, block: Block, like: &[Vec<Val>]) -> Vec<Vec<Val>> {
+        like.iter().map(|of| self.params(block, of)).collect()
+    }
+
+    /// The instances of a reduction, the first one first again, after the groups
+    /// from `lo` to `next`.
+    fn in_order(&mut self, mut instances: Vec<Val>, lo: Value, next: Value) -> Vec<Val> {
+        let count = self.b.ins().isub(next, lo);
+        for turn in [1, INSTANCES / 2] {
+            let bit = self.b.ins().band_imm_u(count, i64::from(LANES) * turn as i64);
+            let mut turned = instances.clone();
+            turned.rotate_right(turn);
+            instances = instances
+                .iter()
+                .zip(&turned)
+                .map(|(same, turned)| {
+                    let pairs = same.parts().iter().zip(turned.parts());
+                    Val::Lanes(pairs.map(|(s, t)| self.b.ins().select(bit, *t, *s)).collect())
+                })
+                .collect();
+        }
+        instances
     }
 
     /// One iteration (or group of iterations); gives the next carried values.
@@ -506,11 +584,8 @@ impl Emit<'_> {
 
     /// `before` combined with all partial results: instances in pairs, then the
     /// lanes of what is left, in pairs too.
-    fn combine_lanes(&mut self, c: &Carried, partial: Val, unroll: usize, before: Val) -> Val {
+    fn combine_lanes(&mut self, c: &Carried, mut instances: Vec<Val>, before: Val) -> Val {
         let ty = self.kernel.regs[c.acc];
-        let Val::Lanes(parts) = &partial else { return partial };
-        let per = parts.len() / unroll;
-        let mut instances: Vec<Val> = parts.chunks(per).map(|p| Val::Lanes(p.to_vec())).collect();
         while instances.len() > 1 {
             let half = instances.len() / 2;
             let high = instances.split_off(half);
@@ -520,9 +595,9 @@ impl Emit<'_> {
                 .map(|(a, b)| self.combine(c.combine, ty, &a, &b))
                 .collect();
         }
-        let [Val::Lanes(one)] = instances.as_slice() else { return before };
+        let one = instances[0].parts().to_vec();
         let lanes: Vec<Val> =
-            (0..LANES as usize).map(|lane| Val::Uniform(self.extract(ty, one, lane))).collect();
+            (0..LANES as usize).map(|lane| Val::Uniform(self.extract(ty, &one, lane))).collect();
         let a = self.combine(c.combine, ty, &lanes[0], &lanes[2]);
         let b = self.combine(c.combine, ty, &lanes[1], &lanes[3]);
         let all = self.combine(c.combine, ty, &a, &b);
@@ -530,18 +605,7 @@ impl Emit<'_> {
     }
 
     fn combine(&mut self, combine: Combine, ty: ScalarType, a: &Val, b: &Val) -> Val {
-        use tfc_ir::kernel::ScalarOp;
-        let op = match combine {
-            Combine::Sum => ScalarOp::Add,
-            Combine::Prod => ScalarOp::Mul,
-            Combine::Max => ScalarOp::Max,
-            Combine::Min => ScalarOp::Min,
-            Combine::And => ScalarOp::And,
-            Combine::Or => ScalarOp::Or,
-            // The verifier keeps these out of vector loops.
-            Combine::Sequential => return b.clone(),
-        };
-        self.op(op, ty, &[ty, ty], &[a.clone(), b.clone()])
+        self.op(combine.op(), ty, &[ty, ty], &[a.clone(), b.clone()])
     }
 }
 
@@ -570,11 +634,9 @@ fn flat_with(first: Value, vals: &[Val]) -> Vec<BlockArg> {
     [vec![BlockArg::Value(first)], flat(vals)].concat()
 }
 
-fn has_vector(stmts: &[Stmt]) -> bool {
-    stmts.iter().any(|s| match s {
-        Stmt::Loop(l) => l.mode == LoopMode::Vector || has_vector(&l.body),
-        _ => false,
-    })
+/// Neighbouring groups as one value.
+fn joined(vals: &[Val]) -> Val {
+    Val::Lanes(vals.iter().flat_map(|v| v.parts().to_vec()).collect())
 }
 
 fn weight(stmts: &[Stmt]) -> u32 {

@@ -1,12 +1,14 @@
 //! An interpreter of kernels: slow, plain, checked.
 //!
-//! It knows nothing of vectors: a `Vector` loop runs in order, one iteration after
-//! the other, so sums may differ from compiled code in the last bits. Elementary
-//! functions are the C library's unless the kernel was expanded.
+//! It runs one iteration after the other, but keeps the partial results of
+//! reductions that [`super::PARTIALS`] speaks of, so that an expanded kernel gives
+//! the bits of compiled code. Elementary functions are the C library's unless the
+//! kernel was expanded.
 
-use super::{Ix, Kernel, Loop, LoopVar, Reg, Scalar, ScalarOp, ScalarType, Stmt};
+use super::{GROUP, Ix, Kernel, Loop, LoopVar, PARTIALS, Reg, Scalar, ScalarOp, ScalarType, Stmt};
 use crate::DType;
 use std::collections::BTreeMap;
+use tfc_abi::float::round_to_odd;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -88,7 +90,7 @@ impl Machine<'_> {
                 }
                 Stmt::Op { dst, op, args } => {
                     let args = args.iter().map(|a| self.reg(*a)).collect::<Result<Vec<_>, _>>()?;
-                    let value = apply(*op, self.kernel.regs[*dst], &args);
+                    let value = apply(*op, self.kernel.regs[*dst], &args)?;
                     self.regs.insert(*dst, value);
                 }
                 Stmt::Index { dst, ix } => {
@@ -123,18 +125,56 @@ impl Machine<'_> {
         for c in &l.carried {
             carried.push(self.reg(c.init)?);
         }
-        for i in lo..hi {
-            self.vars.insert(l.var, i);
-            for (c, v) in l.carried.iter().zip(&carried) {
-                self.regs.insert(c.acc, *v);
+        let ranged = ranged + usize::from(l.ranged);
+        let grouped = if l.has_partials() { lo + (hi - lo).max(0) / GROUP * GROUP } else { lo };
+        if lo < grouped {
+            let tys = l.carried.iter().map(|c| self.kernel.regs[c.acc]);
+            let identity: Vec<Scalar> =
+                l.carried.iter().zip(tys).map(|(c, ty)| c.combine.identity(ty)).collect();
+            let mut partials = vec![identity; PARTIALS as usize];
+            for i in lo..grouped {
+                self.iteration(l, i, &mut partials[((i - lo) % PARTIALS) as usize], ranged)?;
             }
-            self.stmts(&l.body, ranged + usize::from(l.ranged))?;
-            for (c, v) in l.carried.iter().zip(&mut carried) {
-                *v = self.reg(c.next)?;
+            for (at, c) in l.carried.iter().enumerate() {
+                let of = |p: usize, q: usize, partials: &[Vec<Scalar>]| {
+                    let (a, b) = (partials[p][at], partials[q][at]);
+                    apply(c.combine.op(), a.ty(), &[a, b])
+                };
+                let mut half = PARTIALS as usize / 2;
+                while half > 0 {
+                    for p in 0..half {
+                        partials[p][at] = of(p, p + half, &partials)?;
+                    }
+                    half /= 2;
+                }
+                let (before, all) = (carried[at], partials[0][at]);
+                carried[at] = apply(c.combine.op(), before.ty(), &[before, all])?;
             }
+        }
+        for i in grouped..hi {
+            self.iteration(l, i, &mut carried, ranged)?;
         }
         for (c, v) in l.carried.iter().zip(carried) {
             self.regs.insert(c.result, v);
+        }
+        Ok(())
+    }
+
+    /// One iteration of a loop on these carried values.
+    fn iteration(
+        &mut self,
+        l: &Loop,
+        i: i64,
+        carried: &mut [Scalar],
+        ranged: usize,
+    ) -> Result<(), Fault> {
+        self.vars.insert(l.var, i);
+        for (c, v) in l.carried.iter().zip(carried.iter()) {
+            self.regs.insert(c.acc, *v);
+        }
+        self.stmts(&l.body, ranged)?;
+        for (c, v) in l.carried.iter().zip(carried) {
+            *v = self.reg(c.next)?;
         }
         Ok(())
     }
@@ -177,94 +217,88 @@ fn write(dtype: DType, value: Scalar, b: &mut [u8]) {
     }
 }
 
-/// One operation on constants; `to` is the type of the result. The kernel must
-/// have been verified: ill-typed operands give their first one back.
-pub fn apply(op: ScalarOp, to: ScalarType, args: &[Scalar]) -> Scalar {
-    match (op, args) {
-        (ScalarOp::Convert, [x]) => convert(*x, to),
+/// One operation on constants; `to` is the type of the result.
+pub fn apply(op: ScalarOp, to: ScalarType, args: &[Scalar]) -> Result<Scalar, Fault> {
+    let ill_typed = || Fault::Malformed(format!("{op:?} of {args:?} to {to:?}"));
+    let result = match (op, args) {
+        (ScalarOp::Convert, [x]) => Some(convert(*x, to)),
         (ScalarOp::Bitcast, [x]) => bitcast(*x, to),
-        (ScalarOp::Select, [Scalar::Bool(c), x, y]) => {
-            if *c {
-                *x
-            } else {
-                *y
+        (ScalarOp::Select, [Scalar::Bool(c), x, y]) => Some(if *c { *x } else { *y }),
+        (_, [Scalar::F32(_), ..]) => {
+            let mut values = [None; 3];
+            for (v, arg) in values.iter_mut().zip(args) {
+                let Scalar::F32(bits) = arg else { return Err(ill_typed()) };
+                *v = Some(f32::from_bits(*bits));
             }
+            float32(op, values)
         }
-        (_, [Scalar::F32(x), rest @ ..]) => {
-            let get = |i: usize| match rest.get(i) {
-                Some(Scalar::F32(v)) => f32::from_bits(*v),
-                _ => 0.0,
-            };
-            float32(op, f32::from_bits(*x), get(0), get(1))
+        (_, [Scalar::F64(_), ..]) => {
+            let mut values = [None; 3];
+            for (v, arg) in values.iter_mut().zip(args) {
+                let Scalar::F64(bits) = arg else { return Err(ill_typed()) };
+                *v = Some(f64::from_bits(*bits));
+            }
+            float64(op, values)
         }
-        (_, [Scalar::F64(x), rest @ ..]) => {
-            let get = |i: usize| match rest.get(i) {
-                Some(Scalar::F64(v)) => f64::from_bits(*v),
-                _ => 0.0,
-            };
-            float64(op, f64::from_bits(*x), get(0), get(1))
-        }
-        (_, [Scalar::I32(x), rest @ ..]) => {
-            let y = match rest.first() {
-                Some(Scalar::I32(v)) => *v,
-                _ => 0,
-            };
-            int32(op, *x, y)
-        }
-        (_, [Scalar::I64(x), rest @ ..]) => {
-            let y = match rest.first() {
-                Some(Scalar::I64(v)) => *v,
-                _ => 0,
-            };
-            int64(op, *x, y)
-        }
-        (_, [Scalar::Bool(x), rest @ ..]) => {
-            let y = matches!(rest.first(), Some(Scalar::Bool(true)));
-            Scalar::Bool(match op {
-                ScalarOp::And => x & y,
-                ScalarOp::Or => x | y,
-                ScalarOp::Xor | ScalarOp::Ne => x ^ y,
-                ScalarOp::Eq => *x == y,
-                _ => !x,
-            })
-        }
-        _ => Scalar::Bool(false),
-    }
+        (_, [Scalar::I32(x)]) => int32(op, *x, None),
+        (_, [Scalar::I32(x), Scalar::I32(y)]) => int32(op, *x, Some(*y)),
+        (_, [Scalar::I64(x)]) => int64(op, *x, None),
+        (_, [Scalar::I64(x), Scalar::I64(y)]) => int64(op, *x, Some(*y)),
+        (ScalarOp::Not, [Scalar::Bool(x)]) => Some(Scalar::Bool(!x)),
+        (_, [Scalar::Bool(x), Scalar::Bool(y)]) => match op {
+            ScalarOp::And | ScalarOp::Min => Some(Scalar::Bool(x & y)),
+            ScalarOp::Or | ScalarOp::Max => Some(Scalar::Bool(x | y)),
+            ScalarOp::Xor | ScalarOp::Ne => Some(Scalar::Bool(x ^ y)),
+            ScalarOp::Eq => Some(Scalar::Bool(x == y)),
+            _ => None,
+        },
+        _ => None,
+    };
+    result.ok_or_else(ill_typed)
 }
 
 macro_rules! float_ops {
     ($name:ident, $t:ty, $scalar:ident) => {
-        fn $name(op: ScalarOp, x: $t, y: $t, z: $t) -> Scalar {
+        /// `None` when there is no such operation on so many of these.
+        fn $name(op: ScalarOp, values: [Option<$t>; 3]) -> Option<Scalar> {
             use ScalarOp::*;
-            let v = match op {
-                Eq => return Scalar::Bool(x == y),
-                Ne => return Scalar::Bool(x != y),
-                Lt => return Scalar::Bool(x < y),
-                Le => return Scalar::Bool(x <= y),
-                Add => x + y,
-                Sub => x - y,
-                Mul => x * y,
-                Div => x / y,
-                Neg => -x,
-                Abs => x.abs(),
-                Min if x.is_nan() || x < y => x,
-                Max if x.is_nan() || x > y => x,
-                Min | Max => y,
-                Fma => x.mul_add(y, z),
-                Sqrt => x.sqrt(),
-                Floor => x.floor(),
-                Ceil => x.ceil(),
-                RoundEven => x.round_ties_even(),
-                Trunc => x.trunc(),
-                Elementary(function) => {
-                    let args = [f64::from(x), f64::from(y)];
-                    (function.def().reference)(&args[..function.def().arity]) as $t
-                }
-                RoundF16 => half::f16::from_f64(f64::from(x)).to_f64() as $t,
-                RoundBF16 => half::bf16::from_f64(f64::from(x)).to_f64() as $t,
-                _ => x,
+            let v = match (op, values) {
+                (_, [Some(x), Some(y), None]) => match op {
+                    Eq => return Some(Scalar::Bool(x == y)),
+                    Ne => return Some(Scalar::Bool(x != y)),
+                    Lt => return Some(Scalar::Bool(x < y)),
+                    Le => return Some(Scalar::Bool(x <= y)),
+                    Add => x + y,
+                    Sub => x - y,
+                    Mul => x * y,
+                    Div => x / y,
+                    Min if x.is_nan() || x < y => x,
+                    Max if x.is_nan() || x > y => x,
+                    Min | Max => y,
+                    Elementary(f) if f.def().arity == 2 => {
+                        (f.def().reference)(&[f64::from(x), f64::from(y)]) as $t
+                    }
+                    _ => return None,
+                },
+                (Fma, [Some(x), Some(y), Some(z)]) => x.mul_add(y, z),
+                (_, [Some(x), None, None]) => match op {
+                    Neg => -x,
+                    Abs => x.abs(),
+                    Sqrt => x.sqrt(),
+                    Floor => x.floor(),
+                    Ceil => x.ceil(),
+                    RoundEven => x.round_ties_even(),
+                    Trunc => x.trunc(),
+                    Elementary(f) if f.def().arity == 1 => {
+                        (f.def().reference)(&[f64::from(x)]) as $t
+                    }
+                    RoundF16 => half::f16::from_f32(round_to_odd(f64::from(x))).to_f64() as $t,
+                    RoundBF16 => half::bf16::from_f32(round_to_odd(f64::from(x))).to_f64() as $t,
+                    _ => return None,
+                },
+                _ => return None,
             };
-            Scalar::$scalar(v.to_bits())
+            Some(Scalar::$scalar(v.to_bits()))
         }
     };
 }
@@ -273,34 +307,40 @@ float_ops!(float64, f64, F64);
 
 macro_rules! int_ops {
     ($name:ident, $t:ty, $u:ty, $scalar:ident) => {
-        fn $name(op: ScalarOp, x: $t, y: $t) -> Scalar {
+        /// `None` when there is no such operation on so many of these.
+        fn $name(op: ScalarOp, x: $t, y: Option<$t>) -> Option<Scalar> {
             use ScalarOp::*;
-            Scalar::$scalar(match op {
-                Eq => return Scalar::Bool(x == y),
-                Ne => return Scalar::Bool(x != y),
-                Lt => return Scalar::Bool(x < y),
-                Le => return Scalar::Bool(x <= y),
+            let Some(y) = y else {
+                return Some(Scalar::$scalar(match op {
+                    Neg => x.wrapping_neg(),
+                    Abs => x.wrapping_abs(),
+                    Not => !x,
+                    WrapI8 => x as i8 as $t,
+                    WrapU8 => x as u8 as $t,
+                    _ => return None,
+                }));
+            };
+            Some(Scalar::$scalar(match op {
+                Eq => return Some(Scalar::Bool(x == y)),
+                Ne => return Some(Scalar::Bool(x != y)),
+                Lt => return Some(Scalar::Bool(x < y)),
+                Le => return Some(Scalar::Bool(x <= y)),
                 Add => x.wrapping_add(y),
                 Sub => x.wrapping_sub(y),
                 Mul => x.wrapping_mul(y),
                 Div | Rem if y == 0 => 0,
                 Div => x.wrapping_div(y),
                 Rem => x.wrapping_rem(y),
-                Neg => x.wrapping_neg(),
-                Abs => x.wrapping_abs(),
                 Min => x.min(y),
                 Max => x.max(y),
                 And => x & y,
                 Or => x | y,
                 Xor => x ^ y,
-                Not => !x,
                 Shl => x.wrapping_shl(y as u32),
                 ShrArith => x.wrapping_shr(y as u32),
                 ShrLogic => (x as $u).wrapping_shr(y as u32) as $t,
-                WrapI8 => x as i8 as $t,
-                WrapU8 => x as u8 as $t,
-                _ => x,
-            })
+                _ => return None,
+            }))
         }
     };
 }
@@ -328,12 +368,14 @@ fn convert(x: Scalar, to: ScalarType) -> Scalar {
     }
 }
 
-fn bitcast(x: Scalar, to: ScalarType) -> Scalar {
-    match (x, to) {
+/// `None` when the types have not the same size.
+fn bitcast(x: Scalar, to: ScalarType) -> Option<Scalar> {
+    Some(match (x, to) {
         (Scalar::F32(b), ScalarType::I32) => Scalar::I32(b as i32),
         (Scalar::I32(v), ScalarType::F32) => Scalar::F32(v as u32),
         (Scalar::F64(b), ScalarType::I64) => Scalar::I64(b as i64),
         (Scalar::I64(v), ScalarType::F64) => Scalar::F64(v as u64),
-        _ => x,
-    }
+        (x, to) if x.ty() == to => x,
+        _ => return None,
+    })
 }

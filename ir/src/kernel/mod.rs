@@ -104,10 +104,38 @@ pub enum LoopMode {
     Vector,
 }
 
+/// Partial results a reduction in a `Vector` loop keeps, whatever the machine.
+///
+/// Iteration `i` (counted from the first that the loop runs) is combined with
+/// partial result `i % PARTIALS`, up to the last whole [`GROUP`] of iterations.
+/// Then partial result `p` is combined with `p + 8`, those eight with `p + 4`,
+/// those four with `p + 2`, the two that are left, and the value before the loop
+/// with the outcome. The iterations that fill no group follow one by one. So the
+/// bits of a sum depend on nothing but the number of its terms: not on what else
+/// its loop does, nor on whether a machine runs 4, 8 or 16 iterations at once.
+pub const PARTIALS: i64 = 16;
+pub const GROUP: i64 = 4;
+
+impl Loop {
+    /// Whether its reductions keep [`PARTIALS`] partial results: a `Vector` loop
+    /// without another one inside.
+    pub fn has_partials(&self) -> bool {
+        self.mode == LoopMode::Vector && !self.carried.is_empty() && !has_vector(&self.body)
+    }
+}
+
+/// Whether there is a `Vector` loop among these statements.
+pub fn has_vector(stmts: &[Stmt]) -> bool {
+    stmts.iter().any(|s| match s {
+        Stmt::Loop(l) => l.mode == LoopMode::Vector || has_vector(&l.body),
+        _ => false,
+    })
+}
+
 /// A value carried from one iteration to the next.
 ///
 /// In a `Vector` loop `next` must be `combine(acc, something independent of
-/// acc)`: lanes keep partial results that are combined in a fixed order.
+/// acc)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Carried {
     /// Value before the first iteration; defined outside the loop.
@@ -134,6 +162,18 @@ pub enum Combine {
 }
 
 impl Combine {
+    /// What combines two values; the next one of a scan is computed by the body.
+    pub fn op(self) -> ScalarOp {
+        match self {
+            Combine::Sum | Combine::Sequential => ScalarOp::Add,
+            Combine::Prod => ScalarOp::Mul,
+            Combine::Max => ScalarOp::Max,
+            Combine::Min => ScalarOp::Min,
+            Combine::And => ScalarOp::And,
+            Combine::Or => ScalarOp::Or,
+        }
+    }
+
     /// The value that changes nothing when combined.
     pub fn identity(self, ty: ScalarType) -> Scalar {
         use ScalarType::*;

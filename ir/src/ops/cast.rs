@@ -38,6 +38,10 @@ pub const DEF: OpDef = OpDef {
     lower: Lower::Map(|k, a| {
         let to = k.result_type().dtype;
         let float = k.reg_type(a[0]).is_float();
+        if rounds_twice(k.reg_type(a[0]), to) {
+            let wide = k.convert(a[0], ScalarType::F64);
+            return round_to_odd(k, wide);
+        }
         let whole = k.convert(a[0], ScalarType::of(to));
         // Registers are wider than these types, and saturate at their own range.
         match to {
@@ -104,6 +108,35 @@ fn through_wider(m: &Match<'_>) -> Option<V> {
         from.is_float() || middle.is_float() || from == DType::Bool || to != DType::Bool;
     let direct = from.is_float() == middle.is_float() || to.is_float();
     (holds && same_meaning && direct).then(|| m.emit().cast(m.var("x"), to))
+}
+
+/// Whether a number of this type would be rounded once to the `f32` of the
+/// register, and then again to `to`. (Integers that `f16` can hold are exact in
+/// `f32`.)
+fn rounds_twice(from: ScalarType, to: DType) -> bool {
+    match from {
+        ScalarType::F64 => matches!(to, DType::F16 | DType::BF16),
+        ScalarType::I32 | ScalarType::I64 => to == DType::BF16,
+        ScalarType::F32 | ScalarType::Bool => false,
+    }
+}
+
+/// `tfc_abi::float::round_to_odd`, after which rounding to a half-precision type
+/// is as good as rounding the `f64` itself.
+fn round_to_odd(k: &mut dyn Pull, x: Reg) -> Reg {
+    let near = k.convert(x, ScalarType::F32);
+    let back = k.convert(near, ScalarType::F64);
+    let (zero, one) = (k.constant(Scalar::I32(0)), k.constant(Scalar::I32(1)));
+    let (size, back_size) = (k.op(ScalarOp::Abs, &[x]), k.op(ScalarOp::Abs, &[back]));
+    let away = k.op(ScalarOp::Lt, &[size, back_size]);
+    let away = k.op(ScalarOp::Select, &[away, one, zero]);
+    // NaN differs from itself, and stays NaN with its last bit set.
+    let inexact = k.op(ScalarOp::Ne, &[back, x]);
+    let inexact = k.op(ScalarOp::Select, &[inexact, one, zero]);
+    let bits = k.bitcast(near, ScalarType::I32);
+    let bits = k.op(ScalarOp::Sub, &[bits, away]);
+    let bits = k.op(ScalarOp::Or, &[bits, inexact]);
+    k.bitcast(bits, ScalarType::F32)
 }
 
 fn limit(k: &mut dyn Pull, x: Reg, lo: i32, hi: i32) -> Reg {

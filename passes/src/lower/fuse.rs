@@ -117,6 +117,7 @@ struct Fuser<'a> {
     func: &'a Func,
     position: &'a SecondaryMap<NodeId, u32>,
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
+    apart: &'a BTreeSet<NodeId>,
     groups: Vec<Group>,
     place: SecondaryMap<NodeId, Place>,
 }
@@ -129,8 +130,14 @@ enum Use {
 }
 
 /// Groups the nodes of one region. `order` is the order they may run in;
-/// `escapes` are values used outside the region (its results).
-pub(crate) fn fuse(func: &Func, order: &[NodeId], escapes: &BTreeSet<ValueId>) -> Fusion {
+/// `escapes` are values used outside the region (its results); nodes `apart` are
+/// stored where they stand, whoever uses them.
+pub(crate) fn fuse(
+    func: &Func,
+    order: &[NodeId],
+    escapes: &BTreeSet<ValueId>,
+    apart: &BTreeSet<NodeId>,
+) -> Fusion {
     let mut position = SecondaryMap::new();
     let mut users: SecondaryMap<ValueId, Vec<NodeId>> = SecondaryMap::new();
     for (i, &id) in order.iter().enumerate() {
@@ -145,6 +152,7 @@ pub(crate) fn fuse(func: &Func, order: &[NodeId], escapes: &BTreeSet<ValueId>) -
         func,
         position: &position,
         users: &users,
+        apart,
         groups: vec![],
         place: SecondaryMap::new(),
     };
@@ -168,6 +176,19 @@ pub(crate) fn stored_over(func: &Func, node: &Node) -> bool {
         Def::Node(id, _) => stored_over(func, &func.nodes[id]),
     };
     carried && x.shape != update.shape
+}
+
+/// The nodes that take rows or a box out of a value. To store what they take is
+/// less than to copy the value.
+pub(crate) fn parts_taken(func: &Func, value: ValueId) -> BTreeSet<NodeId> {
+    let mut out = BTreeSet::new();
+    func.walk(&mut |id, node| {
+        let takes = matches!(node.op, Op::Gather | Op::Slice | Op::DynamicSlice);
+        if takes && node.operands.first() == Some(&value) {
+            out.insert(id);
+        }
+    });
+    out
 }
 
 /// Operands of a node and everything its regions use from outside.
@@ -218,6 +239,10 @@ impl Fuser<'_> {
         }
         if stored_over(func, node) {
             self.own_group(id, Kind::Update(id));
+            return;
+        }
+        if self.apart.contains(&id) {
+            self.own_group(id, Kind::Kernel);
             return;
         }
         match &def.lower {

@@ -524,16 +524,8 @@ impl<'a> GroupLower<'a> {
     }
 
     fn combine(&mut self, combine: Combine, acc: Reg, x: Reg) -> Reg {
-        let op = match combine {
-            Combine::Sum | Combine::Sequential => ScalarOp::Add,
-            Combine::Prod => ScalarOp::Mul,
-            Combine::Max => ScalarOp::Max,
-            Combine::Min => ScalarOp::Min,
-            Combine::And => ScalarOp::And,
-            Combine::Or => ScalarOp::Or,
-        };
         let ty = self.kb.ty(acc);
-        self.kb.op(op, &[acc, x], ty)
+        self.kb.op(combine.op(), &[acc, x], ty)
     }
 
     /// Element `at` of a reduction. Reductions of the same level over the same

@@ -43,7 +43,10 @@ pub(crate) struct Build {
 impl Build {
     /// The place of a variable or a queue in its table of the plan.
     fn symbol(&self, id: VarId) -> u32 {
-        self.symbols.get(&id).copied().unwrap_or(0)
+        match self.symbols.get(&id) {
+            Some(place) => *place,
+            None => unreachable!("{id:?} is neither a variable nor a queue of the plan"),
+        }
     }
 
     /// The index of a kernel; an equal one is used again.
@@ -63,7 +66,9 @@ impl Build {
     }
 
     fn constant(&mut self, node: &Node) -> u32 {
-        let Some(t) = node.attrs.tensor("value") else { return 0 };
+        let Some(t) = node.attrs.tensor("value") else {
+            unreachable!("`{}` has no value to put among the constants", node.op.name())
+        };
         if let Some(id) = self.const_ids.get(t) {
             return *id;
         }

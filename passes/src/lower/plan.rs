@@ -36,9 +36,12 @@ use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, Va
 
 pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
     let (mut patient, mut copied) = (BTreeSet::new(), BTreeSet::new());
-    // Each round makes a variable patient or copies a read more, so this ends.
+    let mut apart = BTreeSet::new();
+    // Each round makes a variable patient, stores a part of one or copies a read
+    // more, so this ends.
     loop {
         let mut p = Planner::new(graph, func, build, patient.clone(), copied.clone());
+        p.apart = apart.clone();
         let steps = p.body()?;
         let late = p.late_reads();
         if late.is_empty() {
@@ -47,9 +50,14 @@ pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Ent
         let known = patient.clone();
         for (node, var, waited) in late {
             // To wait with the write helps against our own writes only.
-            if waited || !patient.insert(var) && known.contains(&var) {
+            if !waited && (patient.insert(var) || !known.contains(&var)) {
+                continue;
+            }
+            let parts = fuse::parts_taken(func, func.nodes[node].results[0]);
+            if parts.is_subset(&apart) {
                 copied.insert(node);
             }
+            apart.extend(parts);
         }
     }
 }
@@ -71,6 +79,8 @@ struct Planner<'a> {
     shares: Vec<(StorageId, StorageId, u32)>,
     /// Variables whose writes wait.
     patient: BTreeSet<VarId>,
+    /// Nodes with kernels of their own, so that they are done before a write.
+    apart: BTreeSet<NodeId>,
     /// Reads that must be copies.
     copied: BTreeSet<NodeId>,
     /// Per variable: (step, node) of reads in place, steps of uses of them,
@@ -113,6 +123,7 @@ impl<'a> Planner<'a> {
             copies: vec![],
             shares: vec![],
             patient,
+            apart: BTreeSet::new(),
             copied,
             reads: vec![],
             read_uses: BTreeMap::new(),
@@ -273,7 +284,7 @@ impl<'a> Planner<'a> {
         let func = self.func;
         let order = schedule::order(self.graph, func, region, &self.patient);
         let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
-        let fusion = fuse::fuse(func, &order, &escapes);
+        let fusion = fuse::fuse(func, &order, &escapes, &self.apart);
         let mut steps = vec![];
         let mut next = 0;
         for (position, &id) in order.iter().enumerate() {
@@ -455,7 +466,10 @@ impl<'a> Planner<'a> {
         });
         let step = match kind {
             Contraction::MatMul => self.matmul(node, lhs, rhs, (a, b, c), epilogue),
-            _ => self.conv(node, kind, (a, b, c), epilogue),
+            Contraction::Conv2d | Contraction::Conv2dGradInput | Contraction::Conv2dGradFilter => {
+                self.conv(node, kind, (a, b, c), epilogue)
+            }
+            Contraction::ScatterAdd => unreachable!("`scatter_add` is a step of its own"),
         };
         steps.push(step);
     }
@@ -520,7 +534,10 @@ impl<'a> Planner<'a> {
             Contraction::Conv2dGradFilter => {
                 (ty(0), result.shape.clone(), ty(1), ConvKind::GradFilter)
             }
-            _ => (ty(0), ty(1), result.shape.clone(), ConvKind::Forward),
+            Contraction::Conv2d => (ty(0), ty(1), result.shape.clone(), ConvKind::Forward),
+            Contraction::MatMul | Contraction::ScatterAdd => {
+                unreachable!("`{}` is no convolution", node.op.name())
+            }
         };
         let pair = |name: &str, at: [usize; 2], default: u32| -> [u32; 2] {
             let list = node.attrs.ints(name);
@@ -842,7 +859,10 @@ impl<'a> Planner<'a> {
         let homes: Vec<Home> = self
             .buffers
             .iter()
-            .map(|(s, ..)| self.storages.home(*s).unwrap_or(Home::Slot(0)))
+            .map(|(s, ..)| match self.storages.home(*s) {
+                Some(home) => home,
+                None => unreachable!("a buffer of `{}` was given no memory", self.func.name),
+            })
             .collect();
         drop_copies(&mut steps, &homes);
         let buffers = self

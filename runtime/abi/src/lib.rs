@@ -13,6 +13,7 @@ pub mod check;
 pub mod code;
 pub mod codec;
 pub mod dtype;
+pub mod float;
 pub mod names;
 pub mod order;
 pub mod plan;

@@ -1,0 +1,139 @@
+//! Reduces large tensors to a scalar in two steps, so that threads share the
+//! work: rows of the tensor first, then what is left of each.
+//!
+//! A kernel's iterations are what threads share, and a reduction to a scalar has
+//! one. The rows depend on sizes alone, never on the number of threads, and so
+//! do the bits of the result.
+
+use crate::pipeline::{Options, Passed};
+use crate::util::{each_func, rewrite};
+use tfc_ir::build::GraphEmit;
+use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Lower, Reduction};
+use tfc_ir::vjp::{Emit, V};
+use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Node, Op, ValueId};
+
+/// Fewer elements than this are one thread's work.
+const LARGE: i64 = 1 << 16;
+/// A row has at least this many elements, where their number is known.
+const ROW: i64 = 1 << 8;
+/// Rows of a tensor that has none, or too few, of its own.
+const FLAT_ROW: i64 = 1 << 12;
+/// Rows enough for any number of threads.
+const MANY: i64 = 1 << 6;
+
+pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+    each_func(graph, |graph, func| {
+        let mut any = false;
+        func.walk(&mut |_, node| any |= rows(func, node).is_some());
+        if !any {
+            return Ok((func.clone(), false));
+        }
+        let new = rewrite(graph, func, &mut |r, id| {
+            let old = r.old;
+            let node = &old.nodes[id];
+            let Some(rows) = rows(old, node) else { return Ok(None) };
+            let operand: ValueId = r.get(node.operands[0]);
+            let to = old.ty(node.results[0]).clone();
+            let mut builder = r.builder(node.span);
+            let emit = GraphEmit::new(&mut builder);
+            let x = emit.opaque(operand);
+            let e: &dyn Emit = &emit;
+            // Half-precision sums are rounded once, at the end.
+            let half = matches!(to.dtype, DType::F16 | DType::BF16);
+            let sums = half && matches!(node.op, Op::Sum | Op::Prod);
+            let x = if sums { e.cast(x, DType::F32) } else { x };
+            let y = in_steps(e, node.op, x, &rows);
+            let y = if sums { e.cast(y, to.dtype) } else { y };
+            let y = e.reshape(y, &to.shape);
+            let value = emit.value(y);
+            emit.finish()?;
+            Ok(Some(vec![value]))
+        })?;
+        Ok((new, true))
+    })
+}
+
+/// How a tensor is cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Rows {
+    /// Its first axes, this many, count the rows.
+    Axes(usize),
+    /// This many elements, in order, cut into rows of [`FLAT_ROW`].
+    Flat(i64),
+}
+
+/// The rows to reduce first, if this is a large reduction to a scalar.
+fn rows(func: &Func, node: &Node) -> Option<Rows> {
+    let Lower::Reduce(kind) = node.op.def().lower else { return None };
+    if matches!(kind, Reduction::ArgMax | Reduction::ArgMin) {
+        return None;
+    }
+    let from = func.ty(node.operands[0]);
+    if !func.ty(node.results[0]).elements().is_one() || from.elements().is_one() {
+        return None;
+    }
+    let known = |axes: &[Dim]| axes.iter().try_fold(1i64, |n, d| n.checked_mul(d.as_const()?));
+    if let Some(all) = known(&from.shape) {
+        if all < LARGE {
+            return None;
+        }
+        let enough = |n: &usize| {
+            known(&from.shape[..*n]).is_some_and(|rows| rows >= MANY && all / rows >= ROW)
+        };
+        return Some((1..from.rank()).find(enough).map_or(Rows::Flat(all), Rows::Axes));
+    }
+    // Sizes of a run: all axes up to the last such size, if rows are long.
+    let first = 1 + from.shape.iter().rposition(|d| d.as_const().is_none())?;
+    (known(&from.shape[first..])? >= ROW).then_some(Rows::Axes(first))
+}
+
+fn in_steps(e: &dyn Emit, op: Op, x: V, rows: &Rows) -> V {
+    match *rows {
+        Rows::Axes(first) => {
+            let rank = e.ty(x).rank();
+            let inner = reduce(e, op, x, first..rank);
+            reduce(e, op, inner, 0..first)
+        }
+        Rows::Flat(all) => {
+            let flat = e.reshape(x, &[Dim::constant(all)]);
+            let whole = all / FLAT_ROW * FLAT_ROW;
+            let part = |from: i64, to: i64| {
+                let offset = |n: i64| Attr::Shape(vec![Dim::constant(n)]);
+                let attrs = Attrs::none()
+                    .with("starts", offset(from))
+                    .with("ends", offset(to))
+                    .with("strides", Attr::Ints(vec![1]));
+                if to - from == all { flat } else { e.emit(Op::Slice, &[flat], attrs) }
+            };
+            let shape = [Dim::constant(whole / FLAT_ROW), Dim::constant(FLAT_ROW)];
+            let lines = e.reshape(part(0, whole), &shape);
+            let total = in_steps(e, op, lines, &Rows::Axes(1));
+            if whole == all {
+                return total;
+            }
+            let rest = reduce(e, op, part(whole, all), 0..1);
+            e.emit(combining(op), &[total, rest], Attrs::none())
+        }
+    }
+}
+
+fn reduce(e: &dyn Emit, op: Op, x: V, axes: std::ops::Range<usize>) -> V {
+    let attrs = Attrs::none()
+        .with("axes", Attr::Ints(axes.map(|a| a as i64).collect()))
+        .with("keep", Attr::Bool(false));
+    e.emit(op, &[x], attrs)
+}
+
+/// The op that combines two results of a reduction.
+fn combining(op: Op) -> Op {
+    match op {
+        Op::Sum => Op::Add,
+        Op::Prod => Op::Mul,
+        Op::Max => Op::Maximum,
+        Op::Min => Op::Minimum,
+        Op::All => Op::And,
+        Op::Any => Op::Or,
+        _ => unreachable!("`{}` is no reduction that can be split", op.name()),
+    }
+}
