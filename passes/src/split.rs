@@ -35,7 +35,7 @@ pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
             let Some(rows) = rows(old, node) else { return Ok(None) };
             let operand: ValueId = r.get(node.operands[0]);
             let to = old.ty(node.results[0]).clone();
-            let mut builder = r.builder(node.span);
+            let mut builder = r.builder(&node.origin());
             let emit = GraphEmit::new(&mut builder);
             let x = emit.opaque(operand);
             let e: &dyn Emit = &emit;
@@ -130,8 +130,8 @@ fn combining(op: Op) -> Op {
     match op {
         Op::Sum => Op::Add,
         Op::Prod => Op::Mul,
-        Op::Max => Op::Maximum,
-        Op::Min => Op::Minimum,
+        Op::ReduceMax => Op::Maximum,
+        Op::ReduceMin => Op::Minimum,
         Op::All => Op::And,
         Op::Any => Op::Or,
         _ => unreachable!("`{}` is no reduction that can be split", op.name()),
