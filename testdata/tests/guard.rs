@@ -154,11 +154,11 @@ fn child(mode: Guard, first_case: usize, first_call: usize) -> Result<(), String
         let graph = parse_as(&case.name, &case.text, &files).map_err(|e| e.to_string())?.graph;
         let options = tfc::Options::default();
         let mut timings = tfc::driver::Timings::default();
-        let program =
-            tfc::driver::lower(&graph, &options, &mut timings).map_err(|e| e.to_string())?;
+        let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
+            .map_err(|e| e.to_string())?;
         // Variables and constants are allocated while it is loaded.
         guard::set(mode);
-        let module = Module::from_program(&program).map_err(|e| e.to_string())?;
+        let module = Module::from_compiled(&compiled, &options).map_err(|e| e.to_string())?;
         module.model().set_directory(dir.path());
         let skip = if index == first_case { first_call } else { 0 };
         for (call, (func, dims)) in calls(&graph, &directive).into_iter().enumerate().skip(skip) {

@@ -380,10 +380,8 @@ fn large_reductions_are_shared_by_threads_and_give_the_same_bits() {
                 \x20 return max(x, axes: [0, 1], keep: true) + y\n}\n\
                 entry small(x: f32[100, 100], y: f32[1]) -> (s: f32[]) { return sum(x) + sum(y) }\n";
     let graph = tfc::parse(text).expect("a graph");
-    let mut timings = tfc::driver::Timings::default();
-    let options = tfc::Options::default();
-    let program = tfc::driver::lower(&graph, &options, &mut timings).expect("a program");
-    let modules = [1, 2, 5].map(|n| Module::with_threads(&program, n).expect("a module"));
+    let modules = [1, 2, 5]
+        .map(|n| tfc::compile_with(&graph, &tfc::Options::new().threads(n)).expect("a module"));
     assert!(launches(&modules[0], "loss").contains(&600));
     assert!(launches(&modules[0], "flat").contains(&(200_003 / 4096)));
     assert!(launches(&modules[0], "half").contains(&(70_000 / 4096)));
