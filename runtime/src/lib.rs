@@ -34,9 +34,9 @@ pub mod exec;
 pub mod files;
 pub mod gemm;
 mod geometry;
-pub mod half;
 #[doc(hidden)]
 pub mod guard;
+pub mod half;
 pub mod hash;
 pub mod io;
 pub mod mem;
