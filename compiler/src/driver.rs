@@ -34,6 +34,12 @@ pub struct Options {
     pub threads: Option<usize>,
     /// Gets what the graph prints, a line at a time; standard error if none.
     pub print: Option<Print>,
+    /// Do not check indices: those out of range are clamped to the nearest entry,
+    /// or dropped, as the op can. Updates of rows are checked all the same.
+    pub unchecked: bool,
+    /// Check every result, and name the first op that makes a NaN, or an infinity
+    /// from finite numbers. The graph is lowered as written, and slow.
+    pub check_numerics: bool,
 }
 
 impl Options {
@@ -60,6 +66,28 @@ impl Options {
     #[must_use]
     pub fn loop_memory(mut self, bytes: u64) -> Options {
         self.loop_memory = Some(bytes);
+        self
+    }
+
+    /// Leaves out checks of indices, or not.
+    #[must_use]
+    pub fn unchecked(mut self, unchecked: bool) -> Options {
+        self.unchecked = unchecked;
+        self
+    }
+
+    /// Checks every result for NaN and infinities, or not.
+    ///
+    /// ```
+    /// let graph = tfc::parse("graph g\nentry f(x: f32[2]) -> (y: f32[2]) { return log(x) }")?;
+    /// let module = tfc::compile_with(&graph, &tfc::Options::new().check_numerics(true))?;
+    /// let error = module.call("f", (&ndarray::array![1.0f32, -1.0],)).unwrap_err();
+    /// assert!(error.to_string().contains("`log` made the first NaN at [1]"), "{error}");
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn check_numerics(mut self, check: bool) -> Options {
+        self.check_numerics = check;
         self
     }
 
@@ -96,6 +124,8 @@ impl std::fmt::Debug for Options {
             .field("no_opt", &self.no_opt)
             .field("loop_memory", &self.loop_memory)
             .field("threads", &self.threads)
+            .field("unchecked", &self.unchecked)
+            .field("check_numerics", &self.check_numerics)
             .field("print", &self.print.is_some())
             .finish()
     }
@@ -233,11 +263,12 @@ fn random_variables(graph: &Graph) -> BTreeSet<String> {
 }
 
 /// Passes lowering cannot do without.
-const REQUIRED: &[&str] = &["differentiate", "expand"];
+const REQUIRED: &[&str] = &["checks", "differentiate", "expand", "numerics"];
 
 /// The passes these options ask for.
 pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
-    PASSES.iter().filter(|p| !options.no_opt || REQUIRED.contains(&p.name)).collect()
+    let as_written = options.no_opt || options.check_numerics;
+    PASSES.iter().filter(|p| !as_written || REQUIRED.contains(&p.name)).collect()
 }
 
 /// An optimized graph and what it was lowered to.
@@ -292,6 +323,8 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
     tfc_passes::Options {
         sources: sources.clone(),
         loop_memory: options.loop_memory,
+        unchecked: options.unchecked,
+        check_numerics: options.check_numerics,
         egraph,
         ..tfc_passes::Options::default()
     }

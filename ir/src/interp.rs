@@ -435,6 +435,18 @@ impl Machine<'_> {
                 };
                 Err(Error::new("E0509", message))
             }
+            Op::CheckFinite => {
+                let Some((x, from)) = operands.split_first() else {
+                    return Err(bug("a check of nothing".into()));
+                };
+                if !crate::ops::is_not_finite(x, from) {
+                    return Ok(vec![]);
+                }
+                Err(match node.attrs.str("user") {
+                    "" => Error::new("E0533", "the loss is not finite"),
+                    op => Error::new("E0535", format!("`{op}` made a NaN or an infinity")),
+                })
+            }
             Op::StackPush => {
                 let [x] = take(node, operands)?;
                 self.stacks.entry(node.attrs.str("stack").to_string()).or_default().push(x);

@@ -195,6 +195,13 @@ impl Printer<'_> {
                 Step::Assert { cond, message, .. } => {
                     writeln!(out, "assert {} {message:?}", self.buf(*cond))?;
                 }
+                Step::CheckFinite(c) => {
+                    writeln!(out, "check_finite [{}]", self.bufs(&c.bufs))?;
+                }
+                Step::CheckIndex(c) => {
+                    let [size, width] = [c.size, c.width].map(|e| self.exprs(&[e]));
+                    writeln!(out, "check_index {} size {size} width {width}", self.buf(c.ids))?;
+                }
                 Step::Push { stack, src } => {
                     writeln!(out, "push stack{stack} {}", self.buf(*src))?;
                 }

@@ -209,7 +209,7 @@ fn iota_counts_in_every_number_type() {
 fn gather_picks_and_clamps() {
     let x = count(DType::F32, &[3, 2]);
     let ids = ints(DType::I64, &[4], &[2, 0, 7, -1]);
-    let c = case(Op::Gather).arg(x.clone()).arg(ids);
+    let c = case(Op::Gather).arg(x.clone()).arg(ids).bounds("clamp");
     assert_eq!(values(&c.run()), [4.0, 5.0, 0.0, 1.0, 4.0, 5.0, 0.0, 1.0]);
     let ids = ints(DType::U8, &[2, 1], &[1, 0]);
     let c = case(Op::Gather).arg(x.clone()).arg(ids).int("axis", 1);
@@ -228,7 +228,8 @@ fn gather_of_every_dtype_and_of_nothing() {
                 .typed(&[sym("V"), n(2)], count(dtype, &[size, 2]))
                 .typed(&[sym("B")], ints(DType::I32, &[3], &[0, 3, 1]))
                 .dim("V", size as i64)
-                .dim("B", 3);
+                .dim("B", 3)
+                .bounds("clamp");
             assert_eq!(c.run().shape(), [3, 2]);
         }
         let none = case(Op::Gather).arg(count(dtype, &[2, 2])).arg(ints(DType::I32, &[0], &[]));
@@ -285,7 +286,7 @@ fn scatter_add_explains_what_does_not_fit() {
 fn dynamic_slices_are_clamped_into_place() {
     let start = |v| ints(DType::I32, &[], &[v]);
     for (at, expected) in [(0, [0.0, 1.0]), (2, [2.0, 3.0]), (9, [3.0, 4.0]), (-4, [0.0, 1.0])] {
-        let c = case(Op::DynamicSlice).arg(count(DType::F32, &[5])).arg(start(at));
+        let c = case(Op::DynamicSlice).arg(count(DType::F32, &[5])).arg(start(at)).bounds("clamp");
         assert_eq!(values(&c.sizes("sizes", &[2]).run()), expected);
         let mut updated: Vec<f64> = (0..5).map(|v| v as f64).collect();
         updated[expected[0] as usize] = 7.0;
@@ -293,7 +294,8 @@ fn dynamic_slices_are_clamped_into_place() {
         let c = case(Op::DynamicUpdateSlice)
             .arg(count(DType::F32, &[5]))
             .arg(floats(&[2], &[7.0, 8.0]))
-            .arg(start(at));
+            .arg(start(at))
+            .bounds("clamp");
         assert_eq!(values(&c.run()), updated);
     }
 }
@@ -309,7 +311,8 @@ fn dynamic_slices_of_every_dtype_and_of_nothing() {
                 .dim("S", size as i64)
                 .arg(start(DType::I64, 1))
                 .arg(start(DType::U8, 1))
-                .shape("sizes", &[sym("S"), n(1)]);
+                .shape("sizes", &[sym("S"), n(1)])
+                .bounds("clamp");
             assert_eq!(c.run().shape(), [size, 1]);
             let c = case(Op::DynamicUpdateSlice)
                 .typed(&[sym("B"), n(2)], count(dtype, &[3, 2]))
@@ -317,7 +320,8 @@ fn dynamic_slices_of_every_dtype_and_of_nothing() {
                 .dim("B", 3)
                 .dim("S", size as i64)
                 .arg(start(DType::I32, 1))
-                .arg(start(DType::I32, 0));
+                .arg(start(DType::I32, 0))
+                .bounds("clamp");
             assert_eq!(c.run().shape(), [3, 2]);
         }
     }
@@ -342,6 +346,33 @@ fn dynamic_slices_explain_what_does_not_fit() {
     assert_eq!(x().arg(count(DType::I32, &[1])).arg(start()).code(), "E0206");
 }
 
+/// user 5, faults 5: indices out of range were clamped or ignored.
+#[test]
+fn indices_out_of_range_fail_unless_asked_not_to() {
+    let id = |v| ints(DType::I32, &[], &[v]);
+    let x = || count(DType::F32, &[5]);
+    for bad in [5, 99, -1, -5] {
+        let all = [
+            case(Op::Gather).arg(x()).arg(id(bad)),
+            case(Op::OneHot).arg(id(bad)).int("depth", 5),
+            case(Op::DynamicSlice).arg(x()).arg(id(bad)).sizes("sizes", &[1]),
+            case(Op::DynamicUpdateSlice).arg(x()).arg(floats(&[1], &[7.0])).arg(id(bad)),
+        ];
+        for c in all {
+            let why = c.try_run().unwrap_err();
+            assert!(why.contains(&format!("index {bad} is out of range")), "{why}");
+            assert!(why.contains("size 5"), "{why}");
+        }
+    }
+    let c = case(Op::DynamicSlice).arg(x()).arg(id(4)).sizes("sizes", &[2]);
+    assert_eq!(c.try_run().unwrap_err(), "a box of 2 cannot begin at 4: axis 0 has size 5");
+    let c = case(Op::Gather).arg(count(DType::F32, &[0])).arg(id(0));
+    assert!(c.try_run().is_err(), "an empty axis has no entry");
+    // Each op knows one other way.
+    assert_eq!(case(Op::Gather).arg(x()).arg(id(0)).bounds("drop").code(), "E0532");
+    assert_eq!(case(Op::OneHot).arg(id(0)).int("depth", 5).bounds("clamp").code(), "E0532");
+}
+
 #[test]
 fn one_hot_is_zero_out_of_range() {
     for dtype in DTYPES {
@@ -349,7 +380,8 @@ fn one_hot_is_zero_out_of_range() {
             .typed(&[sym("B")], ints(DType::I32, &[4], &[1, 3, -1, 0]))
             .dim("B", 4)
             .int("depth", 3)
-            .dtype(dtype);
+            .dtype(dtype)
+            .bounds("drop");
         let expected = [0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0];
         assert_eq!(values(&c.run()), expected);
         assert_eq!(c.int("depth", 0).run().shape(), [4, 0]);

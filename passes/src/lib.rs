@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod canonicalize;
+pub mod checks;
 pub mod cse;
 pub mod dce;
 pub mod differentiate;
@@ -13,6 +14,7 @@ pub mod expand;
 pub mod fold;
 mod lower;
 pub mod mincut;
+pub mod numerics;
 pub mod pipeline;
 pub mod probe;
 mod restrict;

@@ -4,12 +4,14 @@
 //! anything, and tests hold it to that.
 
 use crate::canonicalize::canonicalize;
+use crate::checks::checks;
 use crate::cse::cse;
 use crate::dce::dce;
 use crate::differentiate::differentiate;
 use crate::expand::expand;
 use crate::fold::fold;
 use crate::mincut::mincut;
+use crate::numerics::numerics;
 use crate::sparse::sparse;
 use crate::split::split;
 use std::time::{Duration, Instant};
@@ -57,6 +59,10 @@ pub struct Options {
     /// Bytes the gradient of a loop may keep of its rounds at a time; none for
     /// all rounds. Above that, rounds are computed again on the way back.
     pub loop_memory: Option<u64>,
+    /// Leave out checks of indices: those out of range are clamped or dropped.
+    pub unchecked: bool,
+    /// Check every result for NaN and infinities.
+    pub check_numerics: bool,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -70,6 +76,11 @@ pub const PASSES: &[Pass] = &[
     },
     Pass { name: "fold", description: "compute what depends on literals alone", run: fold },
     Pass { name: "cse", description: "compute equal things once", run: cse },
+    Pass {
+        name: "checks",
+        description: "check indices where they are not certain to be in range",
+        run: checks,
+    },
     Pass { name: "differentiate", description: "write gradients out", run: differentiate },
     Pass {
         name: "egraph",
@@ -82,6 +93,11 @@ pub const PASSES: &[Pass] = &[
         run: sparse,
     },
     Pass { name: "expand", description: "write composite ops out in simpler ones", run: expand },
+    Pass {
+        name: "numerics",
+        description: "check every result for NaN and infinities, if asked to",
+        run: numerics,
+    },
     Pass {
         name: "simplify",
         description: "canonicalize, fold and merge what gradients and expansions brought",

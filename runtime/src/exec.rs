@@ -23,10 +23,12 @@ use crate::queue::{Place, Queue, Turn, Waiter, Want};
 use crate::stack::{self, Stack};
 use crate::state::Held;
 use crate::tensor::{FeedView, ResultView, type_text};
-use crate::{calls, checkpoint, conv, geometry, show};
+use crate::{calls, checkpoint, conv, geometry, indices, numerics, show};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tfc_abi::plan::{Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step};
+use tfc_abi::plan::{
+    CheckIndex, Entry, Epilogue, Home, Launch, Port, QueueAction, QueueStep, Step,
+};
 use tfc_abi::{BUFFER_ALIGN, KernelFn};
 
 #[derive(Default)]
@@ -570,6 +572,23 @@ impl<'a> Run<'a> {
                     Some(at) => Err(self.assertion(*cond, at, message, place)),
                 }
             }
+            Step::CheckFinite(c) => {
+                if c.user.is_empty() && self.model.allows_nan() {
+                    return Ok(());
+                }
+                let tensors: Vec<numerics::Tensor<'_>> =
+                    c.bufs.iter().map(|b| self.tensor(*b)).collect();
+                numerics::check(c, &tensors).map_or(Ok(()), Err)
+            }
+            Step::CheckIndex(c) => {
+                let dtype = self.entry.buffers[c.ids as usize].dtype;
+                let [size, width] = [self.value(c.size), self.value(c.width)];
+                let ids = self.bytes(c.ids);
+                match indices::first_bad(&self.model.pool, dtype, ids, size, width) {
+                    None => Ok(()),
+                    Some((at, id)) => Err(self.out_of_range(c, id, at)),
+                }
+            }
             Step::Push { stack, src } => {
                 let item = self.ptr(*src);
                 // SAFETY: `geometry` checked that the buffer has an item's bytes.
@@ -714,23 +733,46 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    fn tensor(&self, buf: u32) -> numerics::Tensor<'_> {
+        let dtype = self.entry.buffers[buf as usize].dtype;
+        numerics::Tensor { dtype, shape: self.shape(buf), bytes: self.bytes(buf) }
+    }
+
+    #[cold]
+    fn out_of_range(&self, check: &CheckIndex, id: i64, at: usize) -> Error {
+        let feed = match self.entry.buffers[check.ids as usize].home {
+            Home::Param(p) => self.entry.params.get(p as usize).map(|p| p.name.as_str()),
+            _ => None,
+        };
+        let at = self.position(check.ids, at);
+        let bounds = [self.value(check.size), self.value(check.width)];
+        indices::out_of_range(check, id, bounds, &at, feed)
+    }
+
+    /// The index of element number `at` of a buffer.
+    fn position(&self, buf: u32, at: usize) -> Vec<usize> {
+        let mut rest = at;
+        let mut index: Vec<usize> = self.entry.buffers[buf as usize]
+            .shape
+            .iter()
+            .rev()
+            .map(|e| {
+                let d = self.size(*e).max(1);
+                let i = rest % d;
+                rest /= d;
+                i
+            })
+            .collect();
+        index.reverse();
+        index
+    }
+
     #[cold]
     fn assertion(&self, cond: u32, at: usize, message: &str, place: &str) -> Error {
         let shape = &self.entry.buffers[cond as usize].shape;
         let mut e = Error::data("E0509", format!("assertion failed: {message}"));
         if !shape.is_empty() {
-            let mut rest = at;
-            let mut index: Vec<String> = shape
-                .iter()
-                .rev()
-                .map(|e| {
-                    let d = self.size(*e).max(1);
-                    let i = rest % d;
-                    rest /= d;
-                    i.to_string()
-                })
-                .collect();
-            index.reverse();
+            let index: Vec<String> = self.position(cond, at).iter().map(usize::to_string).collect();
             e = e.note(format!("first false at [{}]", index.join(", ")));
         }
         if place.is_empty() { e } else { e.note(format!("at {place}")) }

@@ -93,9 +93,12 @@ impl Geometry<'_> {
                     self.fits(c.bufs[2], &[ids, width])
                 }
             },
-            Step::Print { .. } | Step::Assert { .. } | Step::Save { .. } | Step::Restore { .. } => {
-                Ok(())
-            }
+            Step::Print { .. }
+            | Step::Assert { .. }
+            | Step::CheckIndex(_)
+            | Step::CheckFinite(_)
+            | Step::Save { .. }
+            | Step::Restore { .. } => Ok(()),
             Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {
                 let bytes = self.len(*buf) * self.entry.buffers[*buf as usize].dtype.size();
                 match self.ctx.stacks.get(*stack as usize) {

@@ -12,6 +12,7 @@ use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tfc_abi::plan::{Entry, Home, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
@@ -28,6 +29,8 @@ pub struct Model {
     queues: Queues,
     pub(crate) pool: Arc<Pool>,
     entries: Vec<EntryState>,
+    /// Losses and saved variables may be NaN or infinite.
+    allow_nan: AtomicBool,
     /// Where relative paths of `save` and `restore` begin.
     directory: Mutex<PathBuf>,
     /// Where `print` goes; standard error if nowhere.
@@ -207,12 +210,14 @@ impl Model {
             queues,
             pool: options.pool.unwrap_or_else(Pool::global),
             entries,
+            allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
             print: options.print,
             _keep: options.keep,
         };
         if !options.skip_init {
             model.init()?;
+            model.state.accept_infinities(&model.plan.vars);
         }
         Ok(model)
     }
@@ -225,6 +230,16 @@ impl Model {
             Some(i) => self.run(i as usize, &[], &mut []),
             None => Ok(()),
         }
+    }
+
+    /// Whether losses that are minimized, and variables that are saved, may be NaN
+    /// or infinite. Unless told so they are errors: E0533, E0534.
+    pub fn allow_nan(&self, allowed: bool) {
+        self.allow_nan.store(allowed, Ordering::Relaxed);
+    }
+
+    pub(crate) fn allows_nan(&self) -> bool {
+        self.allow_nan.load(Ordering::Relaxed)
     }
 
     /// Says where files that the graph saves and restores lie; the working
@@ -404,6 +419,18 @@ impl Model {
         // The views are gone before the variables are given back.
         let views: Vec<_> = names.zip(self.state.views(&self.plan.vars, &_held)).collect();
         use_them(&views)
+    }
+
+    /// As [`Model::with_vars`], to save them: an error if one of them is not finite
+    /// (see [`Model::allow_nan`]).
+    pub fn with_vars_to_save<T>(
+        &self,
+        save: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
+    ) -> Result<T> {
+        self.with_vars(|vars| match self.state.unfit(&self.plan.vars) {
+            Some(e) if !self.allows_nan() => Err(e),
+            _ => save(vars),
+        })
     }
 
     fn check_var(&self, var: usize) -> Result<()> {

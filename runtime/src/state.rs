@@ -25,10 +25,11 @@
 use crate::call::{Bell, CallOptions, PLAIN};
 use crate::error::{Error, Result};
 use crate::mem::Bytes;
+use crate::numerics;
 use crate::tensor::{FeedView, TensorBuf, byte_len, type_text};
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::DType;
 use tfc_abi::plan::VarInfo;
@@ -49,6 +50,8 @@ struct Var {
     memory: UnsafeCell<Bytes>,
     bytes: usize,
     shape: Vec<usize>,
+    /// It began with an infinity, or was restored with one, so that it may have one.
+    infinite: AtomicBool,
 }
 
 // SAFETY: see `memory`; the lock table keeps holders apart.
@@ -175,7 +178,8 @@ impl State {
                 let memory = Bytes::zeroed(len).map_err(|e| {
                     e.note(format!("variable `{}` is {}", v.name, type_text(v.dtype, &shape)))
                 })?;
-                Ok(Var { memory: UnsafeCell::new(memory), bytes: len, shape })
+                let infinite = AtomicBool::new(false);
+                Ok(Var { memory: UnsafeCell::new(memory), bytes: len, shape, infinite })
             })
             .collect::<Result<Vec<_>>>()?;
         let locks = vars.iter().map(|_| Lock::default()).collect();
@@ -349,6 +353,25 @@ impl State {
             dtype: info.dtype,
             shape: &var.shape,
             data: self.bytes(i),
+        })
+    }
+
+    /// Remembers which variables hold infinities as they are: those mean something.
+    pub(crate) fn accept_infinities(&self, infos: &[VarInfo]) {
+        let all: Vec<u32> = (0..self.vars.len() as u32).collect();
+        let _held = self.hold_plain(&all, &[]);
+        for (i, (info, var)) in infos.iter().zip(&self.vars).enumerate() {
+            let finite = numerics::all_finite(info.dtype, self.bytes(i));
+            var.infinite.store(!finite, Ordering::Relaxed);
+        }
+    }
+
+    /// Why some variable should not be saved; all of them are held.
+    pub(crate) fn unfit(&self, infos: &[VarInfo]) -> Option<Error> {
+        infos.iter().zip(&self.vars).enumerate().find_map(|(i, (info, var))| {
+            let (shape, bytes) = (var.shape.clone(), &self.bytes(i)[..]);
+            let tensor = numerics::Tensor { dtype: info.dtype, shape, bytes };
+            numerics::unfit(&info.name, &tensor, var.infinite.load(Ordering::Relaxed))
         })
     }
 

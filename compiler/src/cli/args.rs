@@ -100,6 +100,16 @@ pub struct Codegen {
     #[arg(long, conflicts_with = "fast_math")]
     pub no_opt: bool,
 
+    /// Do not check indices: `gather` and the dynamic slices clamp those out of range, `one_hot`
+    /// gives zeros
+    #[arg(long)]
+    pub unchecked: bool,
+
+    /// Find the first operation that makes a NaN, or an infinity of finite numbers: checks
+    /// every result, and is slow
+    #[arg(long, conflicts_with = "fast_math")]
+    pub check_numerics: bool,
+
     /// Memory the gradient of a loop may keep of its rounds at a time, as 64M or 2G; beyond it
     /// rounds are computed again on the way back [default: all rounds are kept]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]

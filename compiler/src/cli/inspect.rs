@@ -676,7 +676,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
             Step::Call(_) => "runtime calls",
             Step::Save { .. } | Step::Restore { .. } => "files",
             Step::Print { .. } => "prints",
-            Step::Assert { .. } => "assertions",
+            Step::Assert { .. } | Step::CheckIndex(_) | Step::CheckFinite(_) => "assertions",
             Step::Push { .. } | Step::Pop { .. } => "stack operations",
             Step::If { then, otherwise, .. } => {
                 count_steps(then, out);

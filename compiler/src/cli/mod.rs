@@ -200,7 +200,14 @@ pub(crate) fn options(args: &args::Codegen) -> Options {
         (_, true) => Math::Fast,
         _ => Math::Default,
     };
-    Options { math, no_opt: args.no_opt, loop_memory: args.loop_memory, ..Options::default() }
+    Options {
+        math,
+        no_opt: args.no_opt,
+        loop_memory: args.loop_memory,
+        unchecked: args.unchecked,
+        check_numerics: args.check_numerics,
+        ..Options::default()
+    }
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A box of a tensor at a place computed at run time.
 
 use super::util::*;
-use super::{dynamic_update_slice, pull, sizes};
+use super::{bounds, dynamic_update_slice, pull, sizes};
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::kernel::{Ix, Reg};
@@ -13,18 +13,23 @@ use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "dynamic_slice",
     summary: "Takes a box of the given sizes that begins at `starts`, one integer scalar for each \
-              axis. A start that would let the box stick out is clamped so that it fits.",
+              axis. A box that sticks out fails the call; with `bounds: \"clamp\"` it is moved so \
+              that it fits.",
     operands: &[Operand::one("x", Kind::Any), Operand::many("starts", Kind::Int)],
-    attrs: &[AttrSpec {
-        name: "sizes",
-        kind: AttrKind::Shape,
-        default: None,
-        doc: "for each axis, the size of the box",
-    }],
+    attrs: &[
+        AttrSpec {
+            name: "sizes",
+            kind: AttrKind::Shape,
+            default: None,
+            doc: "for each axis, the size of the box",
+        },
+        bounds::attr("a box that sticks out: \"check\" fails, \"clamp\" moves it"),
+    ],
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
     infer: |cx| {
+        bounds::valid(cx)?;
         let x = &cx.operands[0];
         sizes::entries(cx, "sizes", x.rank())?;
         sizes::no_negative_size(cx, "sizes")?;
@@ -55,7 +60,7 @@ pub const DEF: OpDef = OpDef {
     }),
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;
-        let starts = start_values(cx.operands[0].shape(), &shape, &cx.operands[1..])?;
+        let starts = start_values(cx, &shape, &cx.operands[1..])?;
         Ok(vec![map_data!(&cx.operands[0], a => sizes::build(&shape, |at| {
             let from: Vec<usize> = at.iter().zip(&starts).map(|(p, s)| p + s).collect();
             a[&from[..]]
@@ -99,23 +104,29 @@ pub fn start(k: &mut dyn Pull, operand: usize, axis: &Dim, size: &Dim) -> Reg {
 }
 
 pub fn start_values(
-    shape: &[usize],
+    cx: &EvalCx<'_>,
     size: &[usize],
     starts: &[Array],
 ) -> Result<Vec<usize>, String> {
+    let shape = cx.operands[0].shape();
     let mut out = vec![];
     for (i, start) in starts.iter().enumerate() {
         let Data::Int(start) = &start.data else { return Err("expected integers".into()) };
         let last = shape[i].checked_sub(size[i]).ok_or_else(|| {
             format!("a box of size {} is larger than axis {i} of size {}", size[i], shape[i])
         })?;
+        if bounds::is_checked(cx.attrs) {
+            bounds::verify(start, i, shape[i] as i64, size[i] as i64)?;
+        }
         let start = start.first().copied().unwrap_or(0);
         out.push(start.clamp(0, last as i64) as usize);
     }
     Ok(out)
 }
 
+/// A box that fits, or is moved so that it does.
 pub fn emit(e: &dyn Emit, x: V, starts: &[V], size: &[Dim]) -> V {
     let operands = [&[x], starts].concat();
-    e.emit(Op::DynamicSlice, &operands, Attrs::none().with("sizes", Attr::Shape(size.to_vec())))
+    let attrs = Attrs::none().with("sizes", Attr::Shape(size.to_vec()));
+    e.emit(Op::DynamicSlice, &operands, bounds::unchecked(Op::DynamicSlice, attrs))
 }

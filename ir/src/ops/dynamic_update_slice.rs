@@ -1,7 +1,7 @@
 //! Replacing a box of a tensor at a place computed at run time.
 
 use super::dynamic_slice::{self, fits, start, start_values, starts};
-use super::{pull, sizes};
+use super::{bounds, pull, sizes};
 use crate::eval::{Array, Data};
 use crate::kernel::{Ix, ScalarOp};
 use crate::lower::{Lower, Pull};
@@ -12,18 +12,19 @@ use ndarray::ArrayD;
 
 pub const DEF: OpDef = OpDef {
     name: "dynamic_update_slice",
-    summary: "`x` with the box that begins at `starts` replaced by `update`. A start that would \
-              let the box stick out is clamped so that it fits.",
+    summary: "`x` with the box that begins at `starts` replaced by `update`. A box that sticks \
+              out fails the call; with `bounds: \"clamp\"` it is moved so that it fits.",
     operands: &[
         Operand::one("x", Kind::Any),
         Operand::one("update", Kind::Any),
         Operand::many("starts", Kind::Int),
     ],
-    attrs: &[],
+    attrs: &[bounds::attr("a box that sticks out: \"check\" fails, \"clamp\" moves it")],
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
     infer: |cx| {
+        bounds::valid(cx)?;
         let (x, update) = (&cx.operands[0], &cx.operands[1]);
         sizes::same_dtype(cx, 0, 1)?;
         if x.rank() != update.rank() {
@@ -77,7 +78,7 @@ pub const DEF: OpDef = OpDef {
     }),
     eval: Eval::Pure(|cx| {
         let (x, update) = (&cx.operands[0], &cx.operands[1]);
-        let starts = start_values(x.shape(), update.shape(), &cx.operands[2..])?;
+        let starts = start_values(cx, update.shape(), &cx.operands[2..])?;
         fn replaced<T: Copy>(x: &ArrayD<T>, update: &ArrayD<T>, starts: &[usize]) -> ArrayD<T> {
             sizes::build(x.shape(), |at| {
                 let local: Option<Vec<usize>> = (0..at.len())
@@ -110,7 +111,9 @@ pub fn place(k: &mut dyn Pull, at: &[Ix]) -> Vec<Ix> {
         .collect()
 }
 
+/// A box that fits, or is moved so that it does.
 pub fn emit(e: &dyn Emit, x: V, update: V, starts: &[V]) -> V {
     let operands = [&[x, update], starts].concat();
-    e.emit(Op::DynamicUpdateSlice, &operands, Attrs::none())
+    let attrs = bounds::unchecked(Op::DynamicUpdateSlice, Attrs::none());
+    e.emit(Op::DynamicUpdateSlice, &operands, attrs)
 }

@@ -1,7 +1,7 @@
 //! Picking elements along an axis by index.
 
 use super::util::*;
-use super::{pull, scatter_add, sizes};
+use super::{bounds, pull, scatter_add, sizes};
 use crate::attr::AttrKind;
 use crate::eval::Data;
 use crate::lower::Lower;
@@ -12,19 +12,23 @@ use crate::{Attr, Attrs, DType, Dim, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "gather",
     summary: "Replaces an axis of `x` by the axes of `ids`: the entries of `x` along `axis` that \
-              `ids` names. Indices out of range are clamped to the nearest entry; an empty axis \
-              gives zeros.",
+              `ids` names. An index out of range fails the call, a negative one too; with `bounds: \
+              \"clamp\"` it means the nearest entry, and an empty axis gives zeros.",
     operands: &[Operand::one("x", Kind::Any), Operand::one("ids", Kind::Int)],
-    attrs: &[AttrSpec {
-        name: "axis",
-        kind: AttrKind::Int,
-        default: Some(|| Attr::Int(0)),
-        doc: "the axis of `x` that `ids` index",
-    }],
+    attrs: &[
+        AttrSpec {
+            name: "axis",
+            kind: AttrKind::Int,
+            default: Some(|| Attr::Int(0)),
+            doc: "the axis of `x` that `ids` index",
+        },
+        bounds::attr("indices out of range: \"check\" fails, \"clamp\" takes the nearest"),
+    ],
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
     infer: |cx| {
+        bounds::valid(cx)?;
         let (x, ids) = (&cx.operands[0], &cx.operands[1]);
         let axis = check_axis(cx, "axis", cx.attrs.int("axis"), x.rank())?;
         let mut shape = x.shape[..axis].to_vec();
@@ -78,6 +82,9 @@ pub const DEF: OpDef = OpDef {
         let axis = cx.attrs.int("axis") as usize;
         let Data::Int(ids) = &cx.operands[1].data else { return Err("expected indices".into()) };
         let size = cx.operands[0].shape()[axis] as i64;
+        if bounds::is_checked(cx.attrs) {
+            bounds::verify(ids, axis, size, 1)?;
+        }
         Ok(vec![map_data!(&cx.operands[0], a => sizes::build(&shape, |at| {
             let id = ids[&at[axis..axis + ids.ndim()]].min(size - 1).max(0);
             let mut from = at[..axis].to_vec();
@@ -101,6 +108,8 @@ fn clamped(e: &dyn Emit, ids: V, size: &Dim) -> V {
     e.binary(Op::Maximum, e.binary(Op::Minimum, ids, last), e.splat_like(0.0, ids))
 }
 
+/// Rows by indices that are in range.
 pub fn emit(e: &dyn Emit, x: V, ids: V, axis: i64) -> V {
-    e.emit(Op::Gather, &[x, ids], Attrs::none().with("axis", Attr::Int(axis)))
+    let attrs = Attrs::none().with("axis", Attr::Int(axis));
+    e.emit(Op::Gather, &[x, ids], bounds::unchecked(Op::Gather, attrs))
 }

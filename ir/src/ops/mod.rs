@@ -2,6 +2,7 @@
 //! `testdata/ops/<op>.graph`.
 
 // What ops share.
+pub mod bounds;
 mod conv;
 pub mod doc;
 pub mod philox;
@@ -30,6 +31,8 @@ mod avg_pool_grad;
 mod broadcast;
 mod cast;
 mod ceil;
+mod check_finite;
+mod check_index;
 mod clamp;
 mod close;
 mod concat;
@@ -124,6 +127,7 @@ mod xor;
 
 use crate::OpDef;
 // What updates of variables mean, for the interpreter.
+pub(crate) use check_finite::fails as is_not_finite;
 pub(crate) use scatter_add::scatter;
 // Where updates in place go, for lowering.
 pub use dynamic_update_slice::place as update_place;
@@ -163,6 +167,8 @@ ops! {
     restore: Restore,
     print: Print,
     assert: Assert,
+    check_finite: CheckFinite,
+    check_index: CheckIndex,
     enqueue: Enqueue,
     enqueue_many: EnqueueMany,
     dequeue: Dequeue,

@@ -1,7 +1,7 @@
 //! Indices as unit vectors.
 
 use super::util::*;
-use super::{pull, sizes};
+use super::{bounds, pull, sizes};
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::kernel::{ScalarOp, ScalarType};
@@ -12,7 +12,7 @@ use crate::{Attr, DType, Dim, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "one_hot",
     summary: "Adds a last axis of size `depth` that is one at the index and zero elsewhere. An \
-              index out of range gives zeros.",
+              index out of range fails the call; with `bounds: \"drop\"` it gives zeros.",
     operands: &[Operand::one("ids", Kind::Int)],
     attrs: &[
         AttrSpec { name: "depth", kind: AttrKind::Int, default: None, doc: "size of the new axis" },
@@ -22,11 +22,13 @@ pub const DEF: OpDef = OpDef {
             default: Some(|| Attr::DType(DType::F32)),
             doc: "the element type of the result",
         },
+        bounds::attr("indices out of range: \"check\" fails, \"drop\" gives zeros"),
     ],
     regions: &[],
     effect: Effect::Pure,
     stage: Stage::Core,
     infer: |cx| {
+        bounds::valid(cx)?;
         let depth = cx.attrs.int("depth");
         if depth < 0 {
             return Err(InferError::new("E0231", format!("a size cannot be {depth}"))
@@ -57,6 +59,9 @@ pub const DEF: OpDef = OpDef {
     eval: Eval::Pure(|cx| {
         let shape = result_shape(cx, 0)?;
         let Data::Int(ids) = &cx.operands[0].data else { return Err("expected indices".into()) };
+        if bounds::is_checked(cx.attrs) {
+            bounds::verify(ids, ids.ndim(), cx.attrs.int("depth"), 1)?;
+        }
         let hot = sizes::build(&shape, |at| {
             let (last, at) = (at[at.len() - 1], &at[..at.len() - 1]);
             ids[at] == last as i64

@@ -70,6 +70,10 @@ impl Row {
         self.with(name, Attr::Shape(value.to_vec()))
     }
 
+    pub fn bounds(self, value: &str) -> Row {
+        self.with("bounds", Attr::Str(value.to_string()))
+    }
+
     pub fn int(self, name: &'static str, value: i64) -> Row {
         self.with(name, Attr::Int(value))
     }
@@ -168,12 +172,18 @@ fn movement_rows() -> Vec<Row> {
             .shape("high", &[n(1), n(-1)])
             .ints("interior", &[0, 1]),
         row(Op::Reverse, vec![x(&[b(), n(3)])]).ints("axes", &[1, 0]),
-        row(Op::Gather, vec![x(&[n(4), t()]), ints(&[5], &[1, 3, 1, 0, 9])]).int("axis", 0),
-        row(Op::Gather, vec![x(&[t(), n(4)]), ints(&[2, 2], &[1, 3, 1, -1])]).int("axis", 1),
+        row(Op::Gather, vec![x(&[n(4), t()]), ints(&[5], &[1, 3, 1, 0, 9])])
+            .int("axis", 0)
+            .bounds("clamp"),
+        row(Op::Gather, vec![x(&[t(), n(4)]), ints(&[2, 2], &[1, 3, 1, -1])])
+            .int("axis", 1)
+            .bounds("clamp"),
         row(Op::Gather, vec![x(&[b(), n(4), t()]), ints(&[], &[2])]).int("axis", 1),
         row(Op::DynamicSlice, vec![x(&[n(4), n(5)]), scalar(1), scalar(9)])
-            .shape("sizes", &[n(2), n(3)]),
-        row(Op::DynamicUpdateSlice, vec![x(&[n(4), b()]), x(&[n(2), t()]), scalar(3), scalar(0)]),
+            .shape("sizes", &[n(2), n(3)])
+            .bounds("clamp"),
+        row(Op::DynamicUpdateSlice, vec![x(&[n(4), b()]), x(&[n(2), t()]), scalar(3), scalar(0)])
+            .bounds("clamp"),
         row(Op::ScatterAdd, vec![x(&[n(4), t()]), ints(&[3], &[1, 3, 1]), x(&[n(3), t()])]),
         row(Op::MatMul, vec![x(&[b(), n(4)]), x(&[n(4), t()])]),
         row(Op::MatMul, vec![x(&[n(2), n(4), b()]), x(&[n(2), t(), n(4)])])
@@ -249,7 +259,9 @@ pub fn other_rows() -> Vec<Row> {
             .shape("shape", &[b(), n(9)])
             .with("p", Attr::float(0.3)),
     );
-    rows.push(row(Op::OneHot, vec![ints(&[2, 3], &[0, 1, 4, -1, 3, 2])]).int("depth", 4));
+    rows.push(
+        row(Op::OneHot, vec![ints(&[2, 3], &[0, 1, 4, -1, 3, 2])]).int("depth", 4).bounds("drop"),
+    );
     // The second operand must be the pooled first one.
     let image = |shape: [usize; 4], values: &[f64]| {
         In::Given(Tensor::from_f64(DType::F64, shape.to_vec(), values.iter().copied()))

@@ -94,6 +94,12 @@ impl Case {
         self
     }
 
+    /// What to do about indices out of range.
+    pub fn bounds(mut self, value: &str) -> Case {
+        self.attrs.set("bounds", Attr::Str(value.to_string()));
+        self
+    }
+
     pub fn int(mut self, name: &'static str, value: i64) -> Case {
         self.attrs.set(name, Attr::Int(value));
         self

@@ -25,8 +25,8 @@ use super::{Build, cost::kernel_cost, inplace, schedule};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
-    BufId, Buffer, Call, Condition, Conv, ConvKind, Entry, Epilogue, ExprId, Func as Routine, Home,
-    Launch, MatMul, Port, Step,
+    BufId, Buffer, Call, CheckFinite, CheckIndex, Condition, Conv, ConvKind, Entry, Epilogue,
+    ExprId, Func as Routine, Home, Launch, MatMul, Port, Step,
 };
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Contraction, Lower};
@@ -684,6 +684,33 @@ impl<'a> Planner<'a> {
                 let message = node.attrs.str("message").to_string();
                 let place = self.build.place(node.span);
                 steps.push(Step::Assert { cond, message, place });
+            }
+            ("check_finite", _) => {
+                let time = self.tick();
+                let text = |name: &str| node.attrs.str(name).to_string();
+                steps.push(Step::CheckFinite(CheckFinite {
+                    bufs: node.operands.iter().map(|v| self.read(*v, time)).collect(),
+                    name: text("name"),
+                    user: text("user"),
+                    names: text("names"),
+                    place: self.build.place(node.span),
+                }));
+            }
+            ("check_index", _) => {
+                let time = self.tick();
+                let ids = self.read(node.operands[0], time);
+                let bound = |name: &str| node.attrs.shape(name).first().cloned();
+                let bounds = [bound("size"), bound("width")].map(|d| d.unwrap_or(1i64.into()));
+                let bounds = self.shape(&bounds);
+                steps.push(Step::CheckIndex(CheckIndex {
+                    ids,
+                    size: bounds[0],
+                    width: bounds[1],
+                    axis: node.attrs.int("axis") as u32,
+                    name: node.attrs.str("name").to_string(),
+                    user: node.attrs.str("user").to_string(),
+                    place: self.build.place(node.span),
+                }));
             }
             ("stack_push", _) => {
                 let stack = self.stack(node);

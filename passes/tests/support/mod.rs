@@ -236,6 +236,17 @@ impl Call<'_> {
                 let n = self.v(self.entry.buffers[*cond as usize].len);
                 assert!((0..n).all(|i| self.get(*cond, i).bool()), "{message}");
             }
+            Step::CheckFinite(c) => {
+                let n = self.v(self.entry.buffers[c.bufs[0] as usize].len);
+                let finite = |i| self.get(c.bufs[0], i).f64().is_finite();
+                assert!((0..n).all(finite), "`{}` is not finite", c.name);
+            }
+            Step::CheckIndex(c) => {
+                let n = self.v(self.entry.buffers[c.ids as usize].len);
+                let last = self.v(c.size) - self.v(c.width);
+                let inside = |i| (0..=last).contains(&self.get(c.ids, i).i64());
+                assert!((0..n).all(inside), "an index is out of range");
+            }
             Step::Push { stack, src } => {
                 let n = self.v(self.entry.buffers[*src as usize].len);
                 let item: Vec<_> = (0..n).map(|i| self.get(*src, i)).collect();

@@ -284,6 +284,20 @@ impl EntryCheck<'_> {
             Step::Restore { buf, .. } => self.writable(*buf).map(drop),
             Step::Print { buf, .. } => self.buf(*buf).map(drop),
             Step::Assert { cond, .. } => self.condition(*cond),
+            Step::CheckFinite(c) => {
+                let float = |b: &u32| match self.buf(*b)?.dtype.is_float() {
+                    true => Ok(()),
+                    false => Err("a check of what is no float".into()),
+                };
+                c.bufs.iter().try_for_each(float)
+            }
+            Step::CheckIndex(c) => {
+                [c.size, c.width].iter().try_for_each(|e| self.expr_id(*e))?;
+                match self.buf(c.ids)?.dtype.is_int() {
+                    true => Ok(()),
+                    false => Err("indices are not integers".into()),
+                }
+            }
             Step::Push { src, .. } => self.buf(*src).map(drop),
             Step::Pop { dst, .. } => self.writable(*dst).map(drop),
             Step::If { cond, then, otherwise } => {

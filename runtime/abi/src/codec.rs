@@ -315,6 +315,8 @@ wire_struct! {
     Part { dtype, shape }
     ReaderInfo { format, paths, keys, epochs, skip }
     QueueStep { action, queue, bufs, count, place }
+    CheckIndex { ids, size, width, axis, name, user, place }
+    CheckFinite { bufs, name, user, names, place }
 }
 
 impl Wire for QueueKind {
@@ -461,6 +463,14 @@ impl Wire for Step {
                 message.put(out);
                 place.put(out);
             }
+            Step::CheckIndex(check) => {
+                out.push(22);
+                check.put(out);
+            }
+            Step::CheckFinite(check) => {
+                out.push(23);
+                check.put(out);
+            }
             Step::Save { path, names, bufs } => {
                 out.push(20);
                 path.put(out);
@@ -512,6 +522,8 @@ impl Wire for Step {
             4 => Step::Call(Wire::get(r)?),
             5 => Step::Print { label: Wire::get(r)?, buf: Wire::get(r)? },
             6 => Step::Assert { cond: Wire::get(r)?, message: Wire::get(r)?, place: Wire::get(r)? },
+            22 => Step::CheckIndex(Wire::get(r)?),
+            23 => Step::CheckFinite(Wire::get(r)?),
             20 => Step::Save { path: Wire::get(r)?, names: Wire::get(r)?, bufs: Wire::get(r)? },
             21 => Step::Restore { path: Wire::get(r)?, key: Wire::get(r)?, buf: Wire::get(r)? },
             7 => r.nested(|r| {

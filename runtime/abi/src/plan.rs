@@ -333,6 +333,8 @@ pub enum Step {
         message: String,
         place: String,
     },
+    CheckIndex(CheckIndex),
+    CheckFinite(CheckFinite),
     /// Puts the elements of `src` on a stack of the call.
     Push {
         stack: u32,
@@ -369,6 +371,39 @@ pub enum Step {
         body: Vec<Step>,
     },
     Queue(QueueStep),
+}
+
+/// Fails the call unless every index `i` in `ids` has `0 <= i` and
+/// `i + width <= size`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckIndex {
+    pub ids: BufId,
+    pub size: ExprId,
+    pub width: ExprId,
+    /// The number of the axis.
+    pub axis: u32,
+    /// What the indices are called in the source, if anything.
+    pub name: String,
+    /// The op that uses them.
+    pub user: String,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
+}
+
+/// Fails the call if the first buffer holds a NaN or an infinity that the others do
+/// not explain; if there are no others, if it holds any.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CheckFinite {
+    /// What is checked, and what it was computed from: floats all.
+    pub bufs: Vec<BufId>,
+    /// What it is called in the source, if anything.
+    pub name: String,
+    /// The op that computed it; none for a loss.
+    pub user: String,
+    /// What the others are called, with commas between.
+    pub names: String,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
 }
 
 /// Something done with a queue.

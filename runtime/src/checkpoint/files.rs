@@ -5,6 +5,7 @@ use crate::files;
 use crate::io::safetensors::{self, Archive};
 use crate::io::{Fault, Format, cannot_write};
 use crate::model::Model;
+use crate::numerics;
 use crate::tensor::{FeedView, TensorBuf, type_text};
 use std::path::{Path, PathBuf};
 use tfc_abi::DType;
@@ -14,6 +15,15 @@ pub fn save_tensors(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)])
     let path = place(model, path);
     if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
         std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, &e))?;
+    }
+    // An infinity in a tensor may be meant, a NaN is not.
+    let unfit = tensors.iter().find_map(|(name, t)| {
+        let tensor = numerics::Tensor { dtype: t.dtype, shape: t.shape.to_vec(), bytes: t.data };
+        numerics::unfit(name, &tensor, true)
+    });
+    match unfit {
+        Some(e) if !model.allows_nan() => return Err(left(e, &path)),
+        _ => {}
     }
     let metadata = safetensors::metadata_of(model.plan());
     let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
@@ -47,6 +57,14 @@ pub fn read_tensor(
         return Err(Error::data("E0604", text));
     }
     archive.read(at).map_err(about)
+}
+
+/// What an error that kept a file from being written says about the file.
+pub(crate) fn left(e: Error, path: &Path) -> Error {
+    match path.exists() {
+        true => e.note(format!("`{}` was left as it was", path.display())),
+        false => e.note(format!("`{}` was not written", path.display())),
+    }
 }
 
 fn place(model: &Model, path: &str) -> PathBuf {

@@ -17,7 +17,7 @@
 //! - An older checkpoint is removed only after a newer one is complete, its
 //!   manifest first.
 
-mod files;
+pub(crate) mod files;
 mod lock;
 mod manifest;
 mod positions;

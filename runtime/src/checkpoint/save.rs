@@ -40,7 +40,7 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
     let step = what.step.to_string();
     let mut hasher = Hasher::default();
     let mut bytes = 0;
-    model.with_vars(|vars| {
+    model.with_vars_to_save(|vars| {
         replace_with(&data, Links::Replace, |out| {
             let mut out = Hashed { out, hasher: &mut hasher, bytes: &mut bytes };
             let metadata = safetensors::metadata_of(plan);

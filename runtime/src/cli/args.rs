@@ -36,6 +36,7 @@ pub struct Args {
     pub restore_map: Vec<(String, String)>,
     /// An entry may run without some of its variables in the file.
     pub partial: bool,
+    pub allow_nan: bool,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -68,6 +69,7 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--restore", "FILE", "begin with the variables a file has under the same names"),
     ("--restore-map", "NEW=OLD", "look for variables `NEW..` under `OLD..` in that file"),
     ("--partial", "", "use an entry although `--restore` has only some of its variables"),
+    ("--allow-nan", "", "go on though a loss is NaN or infinite, and save variables that are"),
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
@@ -113,6 +115,7 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--version" => out.version = true,
             "--signature" => out.signature = true,
             "--quiet" => out.quiet = true,
+            "--allow-nan" => out.allow_nan = true,
             "--feed" => out.feeds.push(pair(name, value()?)?),
             "--out" => out.outs.push(pair(name, value()?)?),
             "--data" => out.data.push(pair(name, value()?)?),

@@ -420,6 +420,7 @@ impl Session<'_> {
     /// The program with the files of `--data`. Nobody but us uses its queues.
     fn prepared(&self, program: &dyn Program, options: Options) -> Result<Model> {
         let model = program.load(options)?;
+        model.allow_nan(self.args.allow_nan);
         model.queues().use_alone();
         for (reader, paths) in &self.args.data {
             let paths = paths.split(',').map(str::to_owned).collect();

@@ -1,5 +1,6 @@
 //! Variables in a safetensors file: `--state`.
 
+use crate::checkpoint::files::left;
 use crate::error::Result;
 use crate::files;
 use crate::io::safetensors;
@@ -10,5 +11,8 @@ use std::path::Path;
 pub fn save(model: &Model, path: &Path) -> Result<()> {
     let metadata = safetensors::metadata_of(model.plan());
     let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    model.with_vars(|vars| files::replace(path, |out| safetensors::write(out, vars, &metadata)))
+    let saved = model.with_vars_to_save(|vars| {
+        files::replace(path, |out| safetensors::write(out, vars, &metadata))
+    });
+    saved.map_err(|e| if e.code() == "E0534" { left(e, path) } else { e })
 }

@@ -7,7 +7,7 @@ use crate::build::NodeSpec;
 use crate::diag::{Diag, Span};
 use crate::graph::Def;
 use crate::text::ast::{Call, Expr, ExprKind, Name};
-use crate::{Attrs, Op, RegionId, ValueId, VarId};
+use crate::{Attr, Attrs, Op, RegionId, ValueId, VarId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -57,6 +57,7 @@ impl Resolver<'_> {
                     .help("reduce it first: `minimize mean(..)`"),
             );
         }
+        self.check_loss(loss_value, &loss_val, loss.span);
         let mut operands = vec![loss_value];
         let mut spans = vec![loss.span];
         for (var, at) in &vars {
@@ -112,6 +113,17 @@ impl Resolver<'_> {
             );
         }
         Val::Poison
+    }
+
+    /// A loss that is not finite fails the call, before anything is changed by it.
+    fn check_loss(&mut self, loss: ValueId, val: &Val, span: Span) {
+        let Some(op) = self.ops.get("check_finite").copied() else { return };
+        let name = match val {
+            Val::Tensor(v) => self.build.func.values[*v].name.as_deref().unwrap_or("").to_string(),
+            _ => String::new(),
+        };
+        let attrs = Attrs::none().with("name", Attr::Str(name));
+        self.finish(NodeSpec::new(op, &[loss], attrs, span), &[span], &[], span);
     }
 
     /// The gradients as a function of the list of them gives them back.
