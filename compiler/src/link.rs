@@ -62,13 +62,15 @@ pub fn link(object: &[u8], kind: Output, out: &Path, options: &LinkOptions) -> R
         return Err(Diag::error("E0803", message).help(help).into());
     }
     // A folder that cannot be written is better told by us than by the linker.
-    let staged = files::Staged::new(out, files::Links::Refuse)?;
+    let mut staged = files::Staged::new(out, files::Links::Refuse)?;
     let dir = TempDir::new()?;
     let model = dir.write("model.o", object)?;
     let runtime = dir.write("runtime.o", &options.target.runtime)?;
     match kind {
-        Output::Executable => executable(&dir, &model, &runtime, staged.path(), options)?,
-        Output::Shared => shared(&dir, &model, &runtime, staged.path(), out, options)?,
+        Output::Executable => {
+            executable(&dir, &model, &runtime, staged.path_for_program()?, options)?;
+        }
+        Output::Shared => shared(&dir, &model, &runtime, staged.path_for_program()?, out, options)?,
         Output::Static => {
             let bytes = archive(object, &options.target);
             staged.file().write_all(&bytes).map_err(|e| cannot_write(out, &e))?;

@@ -80,9 +80,17 @@ impl Staged {
         Err(cannot_write(path, &e))
     }
 
-    /// Where the new contents are, for a program such as a linker that writes them.
+    /// Where the new contents are.
     pub fn path(&self) -> &Path {
         &self.temporary
+    }
+
+    /// As [`Staged::path`], for a program such as a linker that writes them. From now
+    /// on we have the file open to be read at most: processes that other threads
+    /// start inherit what is open, and what is open to be written cannot be run.
+    pub fn path_for_program(&mut self) -> Result<&Path> {
+        self.file = File::open(&self.temporary).map_err(|e| cannot_write(&self.target, &e))?;
+        Ok(&self.temporary)
     }
 
     pub fn file(&self) -> &File {
@@ -402,7 +410,7 @@ mod tests {
         for m in [0o600, 0o640, 0o666] {
             mode(m);
             let staged = Staged::new(&path, Links::Refuse).unwrap();
-            let during = mode_of(&staged.file().metadata().unwrap());
+            let during = mode_of(&std::fs::metadata(&staged.temporary).unwrap());
             assert_eq!(during & !m, 0, "{during:o} is more than {m:o}");
             drop(staged);
             put(&path, "b").unwrap();
@@ -422,8 +430,8 @@ mod tests {
         let path = dir.path().join("prog");
         std::fs::write(&path, "old").unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o640)).unwrap();
-        let staged = Staged::new(&path, Links::Refuse).unwrap();
-        std::fs::write(staged.path(), "new").unwrap();
+        let mut staged = Staged::new(&path, Links::Refuse).unwrap();
+        std::fs::write(staged.path_for_program().unwrap(), "new").unwrap();
         staged.commit_executable().unwrap();
         assert_eq!(mode_of(&std::fs::metadata(&path).unwrap()), 0o750);
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");

@@ -27,6 +27,8 @@ pub const DEF: OpDef = OpDef {
     infer: |_| Ok(vec![]),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Interpreter,
 };

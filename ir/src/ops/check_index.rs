@@ -54,6 +54,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    needs: crate::require::nothing,
+    cost: crate::cost::as_lowered,
     lower: Lower::Effect,
     eval: Eval::Pure(|cx| {
         let Data::Int(ids) = &cx.operands[0].data else { return Err("expected indices".into()) };
