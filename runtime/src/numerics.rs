@@ -1,8 +1,8 @@
 //! Numbers that are not finite: where they are, and what is said about them.
 
 use crate::error::Error;
+use crate::half::{bf16, f16};
 use crate::show;
-use half::{bf16, f16};
 use tfc_abi::DType;
 use tfc_abi::plan::CheckFinite;
 
@@ -73,8 +73,10 @@ fn float(dtype: DType, e: &[u8]) -> f64 {
     match (dtype, e) {
         (DType::F64, e) => e.try_into().map_or(0.0, f64::from_ne_bytes),
         (DType::F32, e) => e.try_into().map_or(0.0, |e| f64::from(f32::from_ne_bytes(e))),
-        (DType::F16, e) => e.try_into().map_or(0.0, |e| f16::from_ne_bytes(e).to_f64()),
-        (DType::BF16, e) => e.try_into().map_or(0.0, |e| bf16::from_ne_bytes(e).to_f64()),
+        (DType::F16, e) => e.try_into().map_or(0.0, |e| f64::from(f16::from_ne_bytes(e).to_f32())),
+        (DType::BF16, e) => {
+            e.try_into().map_or(0.0, |e| f64::from(bf16::from_ne_bytes(e).to_f32()))
+        }
         _ => 0.0,
     }
 }
