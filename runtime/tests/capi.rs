@@ -93,8 +93,8 @@ fn a_model_lives_and_dies() {
 
         // What is there, without asking by name.
         let signature = &*(c.signature)(m);
-        assert_eq!((signature.entry_count, signature.var_count), (1, 2));
-        let entries = std::slice::from_raw_parts(signature.entries, 1);
+        assert_eq!((signature.entry_count, signature.var_count), (2, 2));
+        let entries = std::slice::from_raw_parts(signature.entries, 2);
         assert_eq!(CStr::from_ptr(entries[0].name).to_str(), Ok("predict"));
         let x = &*entries[0].params;
         assert_eq!(std::slice::from_raw_parts(x.shape, x.rank as usize), [-1, 4]);
