@@ -103,6 +103,24 @@ fn compile_makes_an_executable_that_runs() {
     assert_eq!(names, ["small", "small.graph"]);
 }
 
+/// user 7: the weights of layers are listed, the slots of optimizers are not.
+#[test]
+fn a_signature_lists_the_weights_of_models() {
+    let s = Sandbox::new();
+    let text = "graph net\nuse layer\nuse optim\nvar step: i32[] = 0\n\
+                model net(x: f32[1, 3]) { return layer.dense(x, units: 2) as head }\n\
+                entry train(x: f32[1, 3]) {\n  step += 1\n  minimize sum(net(x)) with optim.adamw()\n}\n";
+    std::fs::write(s.path("net.graph"), text).unwrap();
+    let shown = ok(&s.tfc(&["run", "net.graph", "--signature"]));
+    let variables = shown.split("\nvariables\n").nth(1).unwrap_or_default();
+    let rows: Vec<Vec<&str>> = variables.lines().map(|l| l.split_whitespace().collect()).collect();
+    let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    assert_eq!(names, ["step", "net.head.w", "net.head.b"], "{shown}");
+    assert!(shown.contains("changes  step, net.*\n"), "{shown}");
+    let json = ok(&s.tfc(&["run", "net.graph", "--signature", "--message-format", "json"]));
+    assert!(json.contains("\"adamw.net.head.w.m\""), "{json}");
+}
+
 #[test]
 fn run_behaves_as_the_executable() {
     let s = Sandbox::new();

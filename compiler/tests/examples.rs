@@ -43,6 +43,59 @@ fn layers_belong_to_the_graph_not_to_an_entry() -> Result<()> {
     Ok(())
 }
 
+/// embedding 10: other nodes change neither the names nor the first values of a
+/// layer's variables.
+#[test]
+fn names_of_layers_do_not_depend_on_other_nodes() -> Result<()> {
+    let build = |other: bool| {
+        let g = GraphBuilder::new("names");
+        let x = g.input("x", F32, ("B", 3));
+        if other {
+            let _ = x.relu();
+            let _ = x.apply("layer.layer_norm", &[]);
+        }
+        let h = x.apply("layer.dense", &[("units", 4.into())]).tanh();
+        let named = h.apply("layer.dense", &[("units", 4.into())]).named("head");
+        let y = named.apply("layer.dense", &[("units", 2.into())]);
+        g.entry("f", &[&x], &[("y", &y)]);
+        g.compile()
+    };
+    let (plain, more) = (build(false)?, build(true)?);
+    let want = ["dense.w", "dense.b", "head.w", "head.b", "dense_2.w", "dense_2.b"];
+    assert_eq!(plain.weights(), want);
+    assert_eq!(more.weights(), want);
+    for name in want {
+        assert_eq!(plain.var::<f32>(name)?, more.var::<f32>(name)?, "{name}");
+    }
+    Ok(())
+}
+
+/// Two steps with one optimizer over one variable say whose state is whose.
+#[test]
+fn states_of_optimizers_have_names() -> Result<()> {
+    let build = |names: Option<[&str; 2]>| {
+        let g = GraphBuilder::new("states");
+        let w = g.var("w", F32, 2, 1.0);
+        let mut steps = vec![];
+        for i in 0..2 {
+            let step = g.minimize(&(&w * &w).sum(), &[&w], "optim.momentum", &[]);
+            steps.push(match names {
+                Some(names) => step.named(names[i]),
+                None => step,
+            });
+        }
+        g.entry("train", &[], &[]).with(&[&steps[0], &steps[1]]);
+        g.compile()
+    };
+    let module = build(Some(["first", "second"]))?;
+    assert_eq!(module.vars(), ["w", "first.w.v", "second.w.v"]);
+    assert_eq!(module.weights(), ["w"]);
+    assert_eq!(build(Some(["both", "both"]))?.vars(), ["w", "both.w.v"]);
+    let error = build(None).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(error.contains("E0453"), "{error}");
+    Ok(())
+}
+
 /// A learning rate may be a value of the graph.
 #[test]
 fn optimizers_take_computed_settings() -> Result<()> {

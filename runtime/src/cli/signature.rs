@@ -125,13 +125,17 @@ fn entry(s: &mut String, plan: &Plan, e: &Entry) {
     if !taken.is_empty() {
         let _ = writeln!(s, "  takes    {}", taken.join(", "));
     }
-    let writes: Vec<&str> = e
-        .writes
-        .iter()
-        .filter_map(|v| plan.vars.get(*v as usize))
-        .filter(|v| v.user)
-        .map(|v| v.name.as_str())
-        .collect();
+    // The many weights of a model in a word: `net.*`.
+    let mut writes: Vec<String> = vec![];
+    for var in e.writes.iter().filter_map(|v| plan.vars.get(*v as usize)).filter(|v| v.user) {
+        let name = match var.name.split_once('.') {
+            Some((model, _)) => format!("{model}.*"),
+            None => var.name.clone(),
+        };
+        if !writes.contains(&name) {
+            writes.push(name);
+        }
+    }
     if !writes.is_empty() {
         let _ = writeln!(s, "  changes  {}", writes.join(", "));
     }
