@@ -156,12 +156,14 @@ impl Math {
 /// What each step took.
 #[derive(Clone, Debug, Default)]
 pub struct Timings {
+    /// Steps and their times.
     pub rows: Vec<(String, Duration)>,
     /// What passes say about their work, a line each.
     pub notes: String,
 }
 
 impl Timings {
+    /// Does some work, and adds its time to a row.
     pub fn measure<T>(&mut self, name: &str, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let out = work();
@@ -177,6 +179,7 @@ impl Timings {
         }
     }
 
+    /// A table for people.
     pub fn table(&self) -> String {
         let width = self.rows.iter().map(|(n, _)| n.len()).max().unwrap_or(0).max(5);
         let total: Duration = self.rows.iter().map(|(_, t)| *t).sum();
@@ -331,6 +334,7 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
 }
 
 /// What only the passes find out about a graph.
+#[cfg(feature = "cli")]
 pub(crate) fn differentiate(graph: &Graph, sources: &SourceMap) -> Result<()> {
     compile(graph, sources, &Options::default(), &mut Timings::default()).map(|_| ())
 }

@@ -14,15 +14,25 @@ use tfc_runtime::files;
 /// One kind of output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Artifact {
+    /// A program.
     Executable,
+    /// `libNAME.a`.
     StaticLibrary,
+    /// `libNAME.so`.
     SharedLibrary,
+    /// Without the runtime, to be linked by others.
     Object,
+    /// For C and C++.
     Header,
+    /// The optimized graph.
     Graph,
+    /// Kernels before code generation.
     Kernels,
+    /// The steps of each entry.
     Plan,
+    /// Cranelift's intermediate code.
     Clif,
+    /// Assembly.
     Asm,
 }
 
@@ -62,12 +72,15 @@ impl Artifact {
 
 /// A lowered model, and what is needed to write it out.
 pub struct Emitter<'a> {
+    /// What was compiled.
     pub program: &'a Program,
     /// The optimized graph, printed.
     pub graph_text: &'a str,
+    /// How to link it.
     pub link: LinkOptions,
     /// Begins the C names of the model; see [`header::prefix`].
     pub prefix: &'a str,
+    /// The CPUs it is for.
     pub cpu: Cpu,
 }
 

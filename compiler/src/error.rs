@@ -4,12 +4,15 @@ use std::fmt;
 use tfc_abi::ErrorCode;
 use tfc_ir::diag::{Diag, SourceMap, Style, render};
 
+/// What can go wrong, with the findings if it does.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// One or more findings. Displays as the command line would print them.
 #[derive(Clone, Debug)]
 pub struct Error {
+    /// What was found, the first of which decides the code.
     pub diags: Vec<Diag>,
+    /// The texts the findings point into.
     pub sources: SourceMap,
 }
 
@@ -30,6 +33,7 @@ pub enum Exit {
 }
 
 impl Error {
+    /// Findings about texts.
     pub fn new(diags: Vec<Diag>, sources: SourceMap) -> Error {
         Error { diags, sources }
     }

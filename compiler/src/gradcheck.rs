@@ -57,8 +57,11 @@ impl Default for Options {
 /// One gradient: of a value, by a variable, parameter or other value.
 #[derive(Clone, Debug)]
 pub struct Row {
+    /// The entry it is in.
     pub entry: String,
+    /// What is differentiated.
     pub of: String,
+    /// By what.
     pub by: String,
     /// Numbers compared.
     pub checked: usize,
@@ -69,18 +72,24 @@ pub struct Row {
     /// Where that was (nowhere: along a direction), what the gradient says and
     /// what differences say.
     pub at: Option<Vec<usize>>,
+    /// What the gradient says.
     pub gradient: f64,
+    /// What finite differences say.
     pub difference: f64,
     /// Inside control flow: runs of the block it was checked in.
     pub runs: Option<usize>,
+    /// Whether they agree.
     pub ok: bool,
 }
 
 /// A gradient that was not checked.
 #[derive(Clone, Debug)]
 pub struct Unchecked {
+    /// The entry it is in.
     pub entry: String,
+    /// What is differentiated.
     pub of: String,
+    /// Why it could not be checked.
     pub why: String,
 }
 
@@ -98,7 +107,9 @@ impl Row {
 /// What [`gradcheck`] found.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// What was compared.
     pub rows: Vec<Row>,
+    /// What could not be.
     pub unchecked: Vec<Unchecked>,
 }
 

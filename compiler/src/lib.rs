@@ -42,10 +42,13 @@
 //!
 //! Invariant: no input makes it panic; what is wrong is an [`Error`] with a code.
 
+#![warn(missing_docs)]
+
 #[cfg(feature = "programs")]
 mod ar;
 pub mod builder;
 #[cfg(feature = "cli")]
+#[doc(hidden)]
 pub mod cli;
 pub mod driver;
 pub mod dump;
@@ -87,3 +90,8 @@ pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
 pub use tfc_runtime::checkpoint;
 pub use tfc_runtime::{CallOptions, CancelToken};
 pub use value::{Arrays, Element, Feed, Feeds, Outputs, Part, Results, Room, Value};
+
+/// The guide's examples, run as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/rust.md")]
+struct Guide;

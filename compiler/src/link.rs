@@ -22,13 +22,18 @@ use tfc_runtime::files;
 /// Libraries the runtime needs from the system.
 const SYSTEM_LIBS: &[&str] = &["-lpthread", "-ldl", "-lm"];
 
+/// What the linker makes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Output {
+    /// A program.
     Executable,
+    /// A shared library.
     Shared,
+    /// An archive.
     Static,
 }
 
+/// How to link.
 #[derive(Clone, Debug)]
 pub struct LinkOptions {
     /// The C compiler driver to link with; found on `PATH` when absent.
@@ -39,6 +44,7 @@ pub struct LinkOptions {
     pub exports: Vec<String>,
     /// Executables that need no library of the machine they run on.
     pub fixed: bool,
+    /// The machine it is for.
     pub target: Target,
 }
 

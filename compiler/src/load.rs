@@ -11,7 +11,9 @@ use tfc_ir::{Graph, Tensor};
 /// A graph with the text it came from.
 #[derive(Clone, Debug)]
 pub struct Loaded {
+    /// The graph.
     pub graph: Graph,
+    /// The texts it came from.
     pub sources: SourceMap,
     /// Findings that do not stop compilation.
     pub warnings: Vec<Diag>,
@@ -134,10 +136,12 @@ pub struct Files {
 }
 
 impl Files {
+    /// Relative to the current directory.
     pub fn here() -> Files {
         Files { dir: PathBuf::new() }
     }
 
+    /// Relative to a directory.
     pub fn in_dir(dir: &Path) -> Files {
         Files { dir: dir.to_path_buf() }
     }

@@ -508,6 +508,7 @@ fn in_rust(error: tfc_runtime::Error) -> Error {
 }
 
 /// Generates code and loads it.
+#[cfg(feature = "cli")]
 pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
     let code = tfc_codegen::jit(program).map_err(|e| tfc_runtime::Error::bug(e.to_string()))?;
     let desc = code.desc();

@@ -29,6 +29,7 @@ pub(crate) const RUNTIME_ID: &str = env!("TFC_RUNTIME_ID");
 /// A machine, and what is needed to make programs for it.
 #[derive(Clone, Debug)]
 pub struct Target {
+    /// As Rust calls it.
     pub triple: String,
     /// The runtime as a relocatable object.
     pub(crate) runtime: Cow<'static, [u8]>,
@@ -66,6 +67,7 @@ impl Target {
         Ok(Target { triple: triple.to_string(), runtime: bytes.into(), id })
     }
 
+    /// Whether it is this machine.
     pub fn is_host(&self) -> bool {
         self.triple == HOST
     }

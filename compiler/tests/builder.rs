@@ -236,3 +236,96 @@ fn a_queue_is_told_what_is_wrong_with_it() {
     g.entry("e", &[], &[("w", &w)]);
     only(&g, "E0450");
 }
+
+#[test]
+fn branches_and_loops_are_built_from_closures() -> Result<()> {
+    let g = GraphBuilder::new("flow");
+    let x = g.input("x", F32, "N");
+    let n = g.input("n", I64, ());
+    let calls = g.var("calls", I64, (), 0);
+    let big = g.var("big", I64, (), Init::from(1i64 << 60));
+    let zero = g.constant(0i64);
+    // A branch inside a loop, an update inside the branch, and names from outside.
+    let out = g.while_loop(
+        &[&zero, &x],
+        |v| v[0].lt(&n),
+        |v| {
+            let odd = (&v[0] % 2).eq(1);
+            let next = g.if_else(
+                &odd,
+                || {
+                    calls.assign_add(1);
+                    vec![&v[1] + &x]
+                },
+                || vec![&v[1] * 2.0],
+            );
+            vec![&v[0] + 1, next[0].clone()]
+        },
+    );
+    let count = g.when(&n.gt(3), || {
+        big.assign_add(1);
+    });
+    g.entry("run", &[&x, &n], &[("rounds", &out[0]), ("y", &out[1])]).with(&[&count]);
+    let module = g.compile()?;
+    let out = module.call("run", (&array![1.0f32, 10.0], 4i64))?;
+    // ((x * 2 + x) * 2) + x
+    assert_eq!(out.array::<f32>("y")?, array![7.0, 70.0].into_dyn());
+    assert_eq!(out.scalar::<i64>("rounds")?, 4);
+    assert_eq!(module.var::<i64>("calls")?.first(), Some(&2));
+    // Exact, where a float would not be.
+    assert_eq!(module.var::<i64>("big")?.first(), Some(&((1i64 << 60) + 1)));
+    module.call("run", (&array![1.0f32], 3i64))?;
+    assert_eq!(module.var::<i64>("big")?.first(), Some(&((1i64 << 60) + 1)));
+    Ok(())
+}
+
+#[test]
+fn functions_are_defined_once_and_called_often() -> Result<()> {
+    let g = GraphBuilder::new("functions");
+    let scale = g.var("scale", F32, (), 3.0);
+    g.func("scaled", &[("value", F32, "N".into())], |p| vec![&p[0] * &scale]);
+    g.define("func total(parts) { return parts[0] + parts[1] }");
+    let (x, y) = (g.input("x", F32, "N"), g.input("y", F32, 2));
+    let a = g.op("scaled", &[&x], &[]);
+    let b = g.op("scaled", &[], &[("value", (&y).into())]);
+    let both = g.op("total", &[], &[("parts", vec![a.sum(), b.sum()].into())]);
+    g.entry("f", &[&x, &y], &[("s", &both)]);
+    assert!(g.to_text().contains("func scaled(value)"), "{}", g.to_text());
+    let s: f32 = g.compile()?.call("f", (&array![1.0f32], &array![2.0f32, 3.0]))?.into_arrays()?;
+    assert_eq!(s, 18.0);
+    Ok(())
+}
+
+#[test]
+fn mistakes_in_blocks_are_told_at_their_line() {
+    let g = GraphBuilder::new("wrong");
+    let x = g.input("x", F32, ());
+    let y = g.if_else(&x.gt(0.0), || vec![x.clone()], || vec![]);
+    assert!(y.is_empty());
+    only(&g, "E0433");
+
+    let g = GraphBuilder::new("wrong");
+    let x = g.input("x", F32, ());
+    let y = g.if_else(&x.gt(0.0), || vec![x.clone()], || vec![x.gt(1.0)]);
+    g.entry("f", &[&x], &[("y", &y[0])]);
+    only(&g, "E0433");
+
+    let g = GraphBuilder::new("wrong");
+    let x = g.input("x", F32, ());
+    let mut inner = None;
+    g.while_loop(
+        &[&x],
+        |v| v[0].gt(0.0),
+        |v| {
+            inner = Some(&v[0] + 1.0);
+            vec![&v[0] - 1.0]
+        },
+    );
+    g.entry("f", &[&x], &[("y", &inner.unwrap())]);
+    only(&g, "E0123");
+
+    let g = GraphBuilder::new("wrong");
+    let x = g.input("x", F32, ());
+    g.func("f", &[("a", F32, ().into())], |p| vec![&p[0] + &x]);
+    only(&g, "E0123");
+}

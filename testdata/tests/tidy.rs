@@ -181,3 +181,29 @@ fn every_code_is_in_the_table() {
     }
     assert!(missing.is_empty(), "no `tfc explain` for: {missing:#?}");
 }
+
+/// The constants of `ErrorCode` are in the table.
+#[test]
+fn named_codes_are_in_the_table() {
+    let known: BTreeSet<&str> = tfc_ir::codes::all().map(|c| c.code).collect();
+    for code in tfc::ErrorCode::NAMED {
+        assert!(known.contains(code.as_str()), "{code} is not in the table of codes");
+    }
+}
+
+/// What a program does next never depends on the text of a code. (review 10)
+#[test]
+fn nothing_branches_on_the_text_of_a_code() {
+    let mut found = vec![];
+    for path in rust_files().iter().filter(|p| !short(p).contains("tests/")) {
+        let text = fs::read_to_string(path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        for (i, line) in code.lines().enumerate().filter(|(_, l)| !l.trim().starts_with("//")) {
+            let compares = ["code() == \"E", "code() != \"E", "code(), \"E", "code == \"E"];
+            if compares.iter().any(|c| line.contains(c)) {
+                found.push(format!("{}:{}: {}", short(path), i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "use the constants of `ErrorCode`:\n{}", found.join("\n"));
+}

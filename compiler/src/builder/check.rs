@@ -1,6 +1,6 @@
 //! Checking what a builder was told: one call alone, then the whole.
 
-use super::write::{libraries_of, operands, owns_variables};
+use super::write::{call_text, libraries_of, model, models, operands, owns_variables, render};
 use super::{GraphBuilder, Kind, Piece, Site, State, site};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,10 +61,12 @@ impl Probe {
         let mut text = String::from("graph probe\n");
         let mut libraries = BTreeSet::new();
         libraries_of(call, &mut libraries);
+        state.functions.iter().for_each(|f| libraries_of(&f.text, &mut libraries));
         for library in libraries {
             let _ = writeln!(text, "use {library}");
         }
-        let used: BTreeSet<usize> = operands(call).collect();
+        let shared = state.functions.iter().flat_map(|f| f.vars.iter().copied());
+        let used: BTreeSet<usize> = operands(call).chain(shared).collect();
         let mut dims = BTreeSet::new();
         for ty in used.iter().filter_map(|i| state.items[*i].ty.as_ref()) {
             dims.extend(ty.shape.iter().flat_map(|d| d.syms()));
@@ -101,31 +103,52 @@ impl Probe {
                 params.push(format!("{}: {ty}", item.name));
             }
         }
+        for function in &state.functions {
+            let _ = writeln!(text, "{}", render(state, &function.text));
+        }
+        // Layers called in a block are models of the whole graph.
+        let all = models(state);
+        for (i, name) in &all {
+            let functions = state.functions.iter().flat_map(|f| &f.text);
+            if call.iter().chain(functions).any(|p| matches!(p, Piece::Model(m) if m == i))
+                && let Some(layer) = call_text(&state.items[*i])
+            {
+                let _ = writeln!(text, "{}", model(name, layer));
+            }
+        }
+        // Blocks are statements; a single call is an expression.
+        let starts =
+            |word: &str| matches!(call.first(), Some(Piece::Text(t)) if t.starts_with(word));
+        let named = results > 1 || results == 1 && (starts("if ") || starts("while "));
         // A layer's weights live in a model.
-        let names = || used.iter().map(|i| &*state.items[*i].name).collect::<Vec<_>>().join(", ");
-        let model = owns_variables(call);
-        if model {
+        let names = || {
+            let items = operands(call).collect::<BTreeSet<_>>();
+            items.iter().map(|i| &*state.items[*i].name).collect::<Vec<_>>().join(", ")
+        };
+        let probed = owns_variables(call);
+        if probed {
             let _ = write!(text, "model probed({}) {{\n  return ", names());
         } else {
-            Probe::open_entry(&mut text, &params, results);
+            Probe::open_entry(&mut text, &params, results, named);
         }
         for piece in call {
             let at = text.len();
             match piece {
                 Piece::Text(t) | Piece::Fixed(t) => text.push_str(t),
                 Piece::Foreign => {}
+                Piece::Model(i) => text.push_str(all.get(i).map_or("_", String::as_str)),
                 Piece::Item(i) => {
                     text.push_str(&state.items[*i].name);
                     spots.push((at..text.len(), *i));
                 }
             }
         }
-        if model {
+        if probed {
             text.push_str("\n}\n");
-            Probe::open_entry(&mut text, &params, results);
+            Probe::open_entry(&mut text, &params, results, named);
             let _ = write!(text, "probed({})", names());
         }
-        if results > 1 {
+        if named {
             let names: Vec<String> = (0..results).map(|i| format!("result{i}")).collect();
             let _ = write!(text, "\n  return {}", names.join(", "));
         }
@@ -133,10 +156,10 @@ impl Probe {
         Probe { text, operands: spots }
     }
 
-    fn open_entry(text: &mut String, params: &[String], results: usize) {
+    fn open_entry(text: &mut String, params: &[String], results: usize, named: bool) {
         let _ = write!(text, "entry probe({}) {{\n  ", params.join(", "));
         if results == 1 {
-            text.push_str("return ");
+            text.push_str(if named { "result0 = " } else { "return " });
         } else if results > 1 {
             let names: Vec<String> = (0..results).map(|i| format!("result{i}")).collect();
             let _ = write!(text, "({}) = ", names.join(", "));

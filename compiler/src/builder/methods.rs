@@ -31,11 +31,15 @@ unary! {
     log
     /// `log(1 + x)`, exact near 0.
     log1p
+    /// The square root.
     sqrt
     /// `1 / sqrt(x)`.
     rsqrt
+    /// The sine.
     sin
+    /// The cosine.
     cos
+    /// The hyperbolic tangent.
     tanh
     /// `1 / (1 + exp(-x))`.
     sigmoid
@@ -43,13 +47,17 @@ unary! {
     erf
     /// `max(x, 0)`.
     relu
+    /// The next integer below.
     floor
+    /// The next integer above.
     ceil
     /// To the nearest integer, ties to even.
     round
     /// Logical or bitwise complement.
     not
+    /// Whether it is not a number.
     is_nan
+    /// Whether it is neither infinite nor NaN.
     is_finite
     /// The value, through which no gradient flows.
     stop_gradient
@@ -69,24 +77,39 @@ macro_rules! binary {
 }
 
 binary! {
+    /// The sum, element by element.
     add
+    /// The difference.
     sub
+    /// The product.
     mul
+    /// The quotient.
     div
+    /// The first to the power of the second.
     pow
+    /// The remainder.
     rem
     /// The larger, element by element; NaN wins.
     maximum
     /// The smaller, element by element; NaN wins.
     minimum
+    /// Whether they are equal.
     eq
+    /// Whether they differ.
     ne
+    /// Whether the first is less.
     lt
+    /// Whether the first is less or equal.
     le
+    /// Whether the first is greater.
     gt
+    /// Whether the first is greater or equal.
     ge
+    /// Whether both hold.
     and
+    /// Whether one holds.
     or
+    /// Whether exactly one holds.
     xor
 }
 

@@ -30,6 +30,7 @@
 //! - A name is used for one thing only in the text of an entry.
 
 mod check;
+mod control;
 mod methods;
 mod overload;
 mod queue;
@@ -91,9 +92,20 @@ struct State {
     /// Tensors given from Rust, by the name `file("...")` uses for them.
     data: BTreeMap<String, Tensor>,
     names: BTreeSet<String>,
+    functions: Vec<Function>,
+    /// Effects that are statements of a block.
+    inside: BTreeSet<usize>,
     errors: Vec<(Diag, site::Sites)>,
     /// Types of calls checked before.
     checked: BTreeMap<String, std::result::Result<Vec<TensorType>, Vec<Diag>>>,
+}
+
+/// Functions of the graph's own.
+struct Function {
+    text: Vec<Piece>,
+    /// Variables it uses.
+    vars: BTreeSet<usize>,
+    site: Site,
 }
 
 struct Item {
@@ -129,6 +141,8 @@ enum Kind {
         text: Vec<Piece>,
         parts: Vec<usize>,
     },
+    /// A value that a block is given: what a loop carries, a parameter.
+    Carried,
     /// A statement without a value.
     Effect {
         text: Vec<Piece>,
@@ -141,6 +155,8 @@ enum Piece {
     /// An argument by name whose value is written out: `units: 64`.
     Fixed(String),
     Item(usize),
+    /// The model that a layer's call, which is this item, is.
+    Model(usize),
     /// A node of another graph, which has no item here.
     Foreign,
 }
@@ -157,6 +173,7 @@ struct EntryDecl {
 }
 
 impl GraphBuilder {
+    /// An empty graph of this name.
     #[track_caller]
     pub fn new(name: &str) -> GraphBuilder {
         let state = State { name: name.to_string(), ..State::default() };
@@ -220,6 +237,9 @@ impl GraphBuilder {
         let init = match init.into() {
             Init::Expr(text) => text,
             Init::Number(value) => shape::literal(dtype, value),
+            Init::Int(value) if dtype.is_float() => shape::literal(dtype, value as f64),
+            Init::Int(value) if dtype == DType::Bool => (value != 0).to_string(),
+            Init::Int(value) => value.to_string(),
             Init::Data(tensor) => format!("file({:?})", self.add_data(tensor)),
         };
         let node = self.named_item(Kind::Var { init }, name, ty, site);
@@ -386,7 +406,12 @@ impl GraphBuilder {
 
     /// Compiles in memory.
     pub fn compile(&self) -> Result<crate::Module> {
-        crate::Module::from_graph(&self.finish()?, &crate::Options::default())
+        self.compile_with(&crate::Options::default())
+    }
+
+    /// Compiles in memory, with options.
+    pub fn compile_with(&self, options: &crate::Options) -> Result<crate::Module> {
+        crate::Module::from_graph(&self.finish()?, options)
     }
 
     // What the pieces above share.
@@ -578,6 +603,11 @@ impl GraphBuilder {
                     text.push(Piece::Text(format!("{name}: ")));
                     text.push(self.piece(node));
                 }
+                Arg::Nodes(nodes) => {
+                    text.push(Piece::Text(format!("{name}: [")));
+                    self.list(text, &nodes.iter().collect::<Vec<_>>());
+                    text.push(Piece::Text("]".into()));
+                }
                 value => text.push(Piece::Fixed(format!("{name}: {value}"))),
             }
         }
@@ -643,6 +673,7 @@ impl Node {
         self
     }
 
+    /// Whether it is a variable.
     pub fn is_var(&self) -> bool {
         matches!(self.graph.state.borrow().items[self.item].kind, Kind::Var { .. })
     }

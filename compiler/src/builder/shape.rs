@@ -127,9 +127,13 @@ shape_from_tuple!(A B C D E F);
 /// An operand: a node or a number, which takes the other operand's type.
 #[derive(Clone)]
 pub enum Operand {
+    /// A value of the graph.
     Node(Node),
+    /// A number.
     Float(f64),
+    /// An integer.
     Int(i64),
+    /// True or false.
     Bool(bool),
 }
 
@@ -170,14 +174,22 @@ operand_from!(f32 => Float, f64 => Float, i32 => Int, i64 => Int, bool => Bool);
 /// An attribute's value.
 #[derive(Clone, Debug)]
 pub enum Arg {
+    /// An integer.
     Int(i64),
+    /// A number.
     Float(f64),
+    /// True or false.
     Bool(bool),
+    /// A string.
     Str(String),
+    /// Numbers or sizes, as text.
     List(Vec<String>),
+    /// An element type.
     DType(DType),
     /// A value of the graph: a learning rate that changes.
     Node(Node),
+    /// A list of values of the graph.
+    Nodes(Vec<Node>),
 }
 
 impl fmt::Display for Arg {
@@ -190,6 +202,9 @@ impl fmt::Display for Arg {
             Arg::List(v) => write!(f, "[{}]", v.join(", ")),
             Arg::DType(v) => write!(f, "{v}"),
             Arg::Node(v) => f.write_str(&v.name()),
+            Arg::Nodes(v) => {
+                write!(f, "[{}]", v.iter().map(Node::name).collect::<Vec<_>>().join(", "))
+            }
         }
     }
 }
@@ -221,6 +236,18 @@ impl From<&Node> for Arg {
     }
 }
 
+impl From<&[&Node]> for Arg {
+    fn from(nodes: &[&Node]) -> Arg {
+        Arg::Nodes(nodes.iter().map(|n| (*n).clone()).collect())
+    }
+}
+
+impl From<Vec<Node>> for Arg {
+    fn from(nodes: Vec<Node>) -> Arg {
+        Arg::Nodes(nodes)
+    }
+}
+
 impl<const N: usize> From<[i64; N]> for Arg {
     fn from(values: [i64; N]) -> Arg {
         Arg::List(values.iter().map(i64::to_string).collect())
@@ -243,16 +270,33 @@ pub enum Init {
     Expr(String),
     /// Every element.
     Number(f64),
+    /// Every element, exactly.
+    Int(i64),
+    /// The elements.
     Data(Tensor),
 }
 
 impl Init {
+    /// An expression of the graph language.
     pub fn expr(text: &str) -> Init {
         Init::Expr(text.to_string())
     }
 
+    /// All zero.
     pub fn zeros() -> Init {
         Init::expr("zeros")
+    }
+}
+
+impl From<i32> for Init {
+    fn from(value: i32) -> Init {
+        Init::Int(value.into())
+    }
+}
+
+impl From<i64> for Init {
+    fn from(value: i64) -> Init {
+        Init::Int(value)
     }
 }
 

@@ -31,8 +31,13 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
             out.line(format!("queue {}: {decl}", item.name), Some(item.site));
         }
     }
-    let models = models(state);
-    for (i, name) in &models {
+    for function in &state.functions {
+        out.line(String::new(), None);
+        for line in render(state, &function.text).lines() {
+            out.line(line.to_string(), Some(function.site));
+        }
+    }
+    for (i, name) in &models(state) {
         if let Some(text) = call_text(&state.items[*i]) {
             out.line(model(name, text), Some(state.items[*i].site));
         }
@@ -62,8 +67,10 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
             Some(entry.site),
         );
         for i in needed(state, &roots(entry)) {
-            if let Some(statement) = statement(state, &models, i) {
-                out.line(format!("  {statement}"), Some(state.items[i].site));
+            if let Some(statement) = statement(state, i) {
+                for line in statement.lines() {
+                    out.line(format!("  {line}"), Some(state.items[i].site));
+                }
             }
         }
         let results: Vec<&str> =
@@ -107,6 +114,14 @@ pub(super) fn missing_inputs(state: &State) -> Vec<(Diag, Sites)> {
     for entry in &state.entries {
         for i in needed(state, &roots(entry)) {
             let item = &state.items[i];
+            if matches!(item.kind, Kind::Carried) {
+                let diag = Diag::error("E0123", "a value of a block is used outside it")
+                    .help("let the loop or function give it as a result");
+                let mut sites = Sites::one(entry.site);
+                sites.also.push((item.site, "the block is made here".into()));
+                out.push((diag, sites));
+                continue;
+            }
             if !matches!(item.kind, Kind::Input) || entry.inputs.contains(&i) {
                 continue;
             }
@@ -125,7 +140,7 @@ fn roots(entry: &EntryDecl) -> Vec<usize> {
 }
 
 /// Items the roots depend on, in the order they were made.
-fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
+pub(super) fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
     let mut out = BTreeSet::new();
     let mut todo = roots.to_vec();
     while let Some(i) = todo.pop() {
@@ -133,7 +148,7 @@ fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
             continue;
         }
         match &state.items[i].kind {
-            Kind::Input | Kind::Var { .. } | Kind::Queue { .. } => {}
+            Kind::Input | Kind::Carried | Kind::Var { .. } | Kind::Queue { .. } => {}
             Kind::Part { of } => todo.push(*of),
             Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
                 todo.extend(operands(text));
@@ -146,7 +161,7 @@ fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
 pub(super) fn operands(text: &[Piece]) -> impl Iterator<Item = usize> {
     text.iter().filter_map(|p| match p {
         Piece::Item(i) => Some(*i),
-        Piece::Text(_) | Piece::Fixed(_) | Piece::Foreign => None,
+        Piece::Text(_) | Piece::Fixed(_) | Piece::Model(_) | Piece::Foreign => None,
     })
 }
 
@@ -155,7 +170,7 @@ pub(super) fn owns_variables(text: &[Piece]) -> bool {
     matches!(text.first(), Some(Piece::Text(t)) if t.starts_with("layer."))
 }
 
-fn call_text(item: &Item) -> Option<&[Piece]> {
+pub(super) fn call_text(item: &Item) -> Option<&[Piece]> {
     match &item.kind {
         Kind::Call { text } | Kind::Many { text, .. } => Some(text),
         _ => None,
@@ -165,7 +180,7 @@ fn call_text(item: &Item) -> Option<&[Piece]> {
 /// The calls of layers, and the name of the model that each is: the name of its
 /// result if that was chosen, else the layer's, numbered. What else is in the graph
 /// does not change them, as they are the names of variables in checkpoints.
-fn models(state: &State) -> BTreeMap<usize, String> {
+pub(super) fn models(state: &State) -> BTreeMap<usize, String> {
     let calls: Vec<(usize, &[Piece])> = (0..state.items.len())
         .filter_map(|i| Some((i, call_text(&state.items[i]).filter(|t| owns_variables(t))?)))
         .collect();
@@ -201,7 +216,7 @@ fn models(state: &State) -> BTreeMap<usize, String> {
 }
 
 /// `model dense_2 = layer.dense(units: 64)`: what is known is given for good.
-fn model(name: &str, text: &[Piece]) -> String {
+pub(super) fn model(name: &str, text: &[Piece]) -> String {
     let Some(Piece::Text(layer)) = text.first() else { return String::new() };
     let fixed: Vec<&str> = text
         .iter()
@@ -214,45 +229,59 @@ fn model(name: &str, text: &[Piece]) -> String {
 }
 
 /// What stands on the right of a call's statement.
-fn right_side(state: &State, models: &BTreeMap<usize, String>, i: usize, text: &[Piece]) -> String {
-    let Some(model) = models.get(&i) else { return render(state, text) };
+fn right_side(i: usize, text: &[Piece]) -> Vec<Piece> {
+    if !owns_variables(text) {
+        return text.to_vec();
+    }
     // Operands and computed arguments, without the commas between those left out.
-    let mut args: Vec<String> = vec![];
-    let mut named = String::new();
+    let mut out = vec![Piece::Model(i), Piece::Text("(".into())];
+    let mut named = None;
+    let mut first = true;
     for piece in text.iter().skip(1) {
         match piece {
             Piece::Text(t) if t == ", " || t == ")" => {}
-            Piece::Text(t) if t.ends_with(": ") => named = t.clone(),
+            Piece::Text(t) if t.ends_with(": ") => named = Some(piece.clone()),
             Piece::Fixed(_) => {}
             piece => {
-                let value = render(state, std::slice::from_ref(piece));
-                args.push(format!("{}{value}", std::mem::take(&mut named)));
+                out.extend((!first).then(|| Piece::Text(", ".into())));
+                out.extend(named.take());
+                out.push(piece.clone());
+                first = false;
             }
         }
     }
-    format!("{model}({})", args.join(", "))
+    out.push(Piece::Text(")".into()));
+    out
 }
 
-fn statement(state: &State, models: &BTreeMap<usize, String>, i: usize) -> Option<String> {
+/// The statement that makes an item, if it takes one.
+pub(super) fn statement_pieces(state: &State, i: usize) -> Option<Vec<Piece>> {
     let item = &state.items[i];
-    match &item.kind {
-        Kind::Input | Kind::Var { .. } | Kind::Queue { .. } | Kind::Part { .. } => None,
-        Kind::Call { text } => {
-            Some(format!("{} = {}", item.name, right_side(state, models, i, text)))
+    let (left, right) = match &item.kind {
+        Kind::Input | Kind::Carried | Kind::Var { .. } | Kind::Queue { .. } | Kind::Part { .. } => {
+            return None;
         }
+        Kind::Call { text } => (item.name.clone(), right_side(i, text)),
         Kind::Many { text, parts } => {
             let names: Vec<&str> = parts.iter().map(|p| &*state.items[*p].name).collect();
             let (open, close) = if names.len() == 1 { ("", "") } else { ("(", ")") };
-            let value = right_side(state, models, i, text);
-            Some(format!("{open}{}{close} = {value}", names.join(", ")))
+            (format!("{open}{}{close}", names.join(", ")), right_side(i, text))
         }
-        Kind::Effect { text } => Some(render(state, text)),
-    }
+        Kind::Effect { text } => return Some(text.clone()),
+    };
+    Some(std::iter::once(Piece::Text(format!("{left} = "))).chain(right).collect())
+}
+
+fn statement(state: &State, i: usize) -> Option<String> {
+    statement_pieces(state, i).map(|pieces| render(state, &pieces))
 }
 
 pub(super) fn render(state: &State, text: &[Piece]) -> String {
+    let layers = text.iter().any(|p| matches!(p, Piece::Model(_)));
+    let models = if layers { models(state) } else { BTreeMap::new() };
     text.iter()
         .map(|p| match p {
+            Piece::Model(i) => models.get(i).map_or("_", String::as_str),
             Piece::Text(t) | Piece::Fixed(t) => t.as_str(),
             Piece::Foreign => "_",
             Piece::Item(i) => &state.items[*i].name,
@@ -263,13 +292,14 @@ pub(super) fn render(state: &State, text: &[Piece]) -> String {
 /// Libraries whose functions the graph calls.
 fn libraries(state: &State) -> BTreeSet<String> {
     let mut out = BTreeSet::new();
+    state.functions.iter().for_each(|f| libraries_of(&f.text, &mut out));
     for item in &state.items {
         match &item.kind {
             Kind::Var { init } => used(init, &mut out),
             Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
                 libraries_of(text, &mut out);
             }
-            Kind::Input | Kind::Queue { .. } | Kind::Part { .. } => {}
+            Kind::Input | Kind::Carried | Kind::Queue { .. } | Kind::Part { .. } => {}
         }
     }
     out
@@ -284,7 +314,7 @@ pub(super) fn libraries_of(text: &[Piece], out: &mut BTreeSet<String>) {
 }
 
 /// Adds the `lib` of every `lib.name(` in the text, strings left out.
-fn used(text: &str, out: &mut BTreeSet<String>) {
+pub(super) fn used(text: &str, out: &mut BTreeSet<String>) {
     for part in text.split('"').step_by(2) {
         for (dot, _) in part.match_indices('.') {
             let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';

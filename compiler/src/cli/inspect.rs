@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tfc_abi::plan::{Entry, Expr, ExprOp, Plan, Step};
 use tfc_ir::cost::{self, Cost, Size};
-use tfc_ir::graph::{Def, Var};
+use tfc_ir::graph::Var;
 use tfc_ir::{Dim, Func, Graph, Op, TensorType, ValueId, VarId};
 
 /// Variables listed unless `--nodes` asks for all.

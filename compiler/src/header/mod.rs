@@ -27,6 +27,7 @@ const FIXED: &[&str] = &["model", "library", "load", "load_with", "load_from", "
 /// How a model is called in C.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Symbols {
+    /// What every name in it begins with.
     pub prefix: String,
     /// Hash of the program: of two libraries under one prefix each is told from
     /// the other.
