@@ -32,7 +32,8 @@ fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_graph_compiles_to_the_same_object_twice() {
-    for case in corpus::valid() {
+    // What is placed elsewhere is parsed and printed, but not compiled.
+    for case in corpus::valid().into_iter().filter(|case| !case.text.contains(" on \"/job:")) {
         let once = emitted(&case, &[Artifact::Object, Artifact::Plan, Artifact::Header]);
         let twice = emitted(&case, &[Artifact::Object, Artifact::Plan, Artifact::Header]);
         assert!(once == twice, "{} differs between two compilations", case.path.display());

@@ -14,22 +14,23 @@
 //!   copied, and no value lives in a variable's memory across it.
 //! - Steps are numbered in execution order; see [`super::storage`].
 
+mod contract;
+mod effects;
 mod queue;
 
 use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
-use super::operands::{contract_operands, queue_action, zeros};
+use super::operands::zeros;
 use super::storage::{Copy, StorageId, Storages};
 use super::{Build, cost::kernel_cost, inplace, schedule};
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
-    BufId, Buffer, Call, CheckFinite, CheckIndex, Condition, Conv, ConvKind, Entry, Epilogue,
-    ExprId, Func as Routine, Home, Launch, MatMul, Port, Step,
+    BufId, Buffer, Call, Condition, Entry, ExprId, Func as Routine, Home, Launch, Port, Step,
 };
 use tfc_ir::diag::Diag;
-use tfc_ir::lower::{Contraction, Lower};
+use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
 use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
@@ -418,156 +419,6 @@ impl<'a> Planner<'a> {
         (bufs, self.shape(&dims))
     }
 
-    fn contract(&mut self, g: &Group, id: NodeId, region: RegionId, steps: &mut Vec<Step>) {
-        let func = self.func;
-        let node = &func.nodes[id];
-        let result = node.results[0];
-        let Lower::Contract(kind) = node.op.def().lower else { return };
-        if kind == Contraction::ScatterAdd {
-            return self.scatter_add(node, region, steps);
-        }
-        let (lhs, rhs) = contract_operands(func, node);
-        let (rows, cols, col_axes) = match kind {
-            Contraction::MatMul => {
-                let shape = &func.ty(result).shape;
-                let n = shape.len();
-                (Dim::product(&shape[..n - 1]), shape[n - 1].clone(), 1)
-            }
-            _ => {
-                let shape = &func.ty(result).shape;
-                (Dim::product(&shape[..2]), Dim::product(&shape[2..]), 2)
-            }
-        };
-        let epilogue = (!g.members.is_empty()).then(|| {
-            let outputs: Vec<ValueId> =
-                g.outputs.iter().map(|(v, _)| *v).filter(|v| *v != result).collect();
-            let name = format!("{}_then_{}", node.op.name(), self.kernel_name(g));
-            let lowered = group::epilogue(func, &g.members, &rows, &cols, col_axes, &outputs, name);
-            (outputs, lowered)
-        });
-        let time = self.tick();
-        let (a, b) = (self.read(lhs.0, time), self.read(rhs.0, time));
-        let c = self.write(result, time, region);
-        let c_storage = self.value(result);
-        let epilogue = epilogue.map(|(outputs, lowered)| {
-            let (bufs, dims) = self.kernel_args(&lowered, time, region, &[lhs.0, rhs.0]);
-            // The raw product may be made where the first result that may
-            // replace it goes.
-            let legal = inplace::pairs(&lowered.kernel);
-            if let Some(at) = lowered.bufs.iter().position(|v| *v == result) {
-                let mut outs = outputs.iter().enumerate();
-                if let Some((o, _)) = outs.find(|(o, _)| legal.contains(&(*o, at))) {
-                    let out = self.value(outputs[o]);
-                    self.shares.push((c_storage, out, time));
-                }
-            }
-            let kernel = self.build.kernel(lowered.kernel);
-            Epilogue { kernel, bufs, dims }
-        });
-        let step = match kind {
-            Contraction::MatMul => self.matmul(node, lhs, rhs, (a, b, c), epilogue),
-            Contraction::Conv2d | Contraction::Conv2dGradInput | Contraction::Conv2dGradFilter => {
-                self.conv(node, kind, (a, b, c), epilogue)
-            }
-            Contraction::ScatterAdd => unreachable!("`scatter_add` is a step of its own"),
-        };
-        steps.push(step);
-    }
-
-    fn matmul(
-        &mut self,
-        node: &Node,
-        lhs: (ValueId, bool),
-        rhs: (ValueId, bool),
-        (a, b, c): (BufId, BufId, BufId),
-        epilogue: Option<Epilogue>,
-    ) -> Step {
-        let func = self.func;
-        let (trans_a, trans_b) = (node.attrs.bool("trans_a"), node.attrs.bool("trans_b"));
-        let out = func.ty(node.results[0]);
-        let r = out.rank();
-        let (mut m, n) = (out.shape[r - 2].clone(), out.shape[r - 1].clone());
-        let lt = func.ty(node.operands[0]);
-        let k = lt.shape[if trans_a { r - 2 } else { r - 1 }].clone();
-        let mut batch = Dim::product(&out.shape[..r - 2]);
-        let mut a_stride = if lhs.1 { Dim::constant(0) } else { m.clone() * k.clone() };
-        let b_stride = if rhs.1 { Dim::constant(0) } else { n.clone() * k.clone() };
-        // One right-hand side for all batches: the batches are more rows.
-        if rhs.1 && !lhs.1 && !trans_a {
-            m = batch * m;
-            batch = Dim::constant(1);
-            a_stride = m.clone() * k.clone();
-        }
-        Step::MatMul(MatMul {
-            dtype: out.dtype,
-            a,
-            b,
-            c,
-            m: self.dim(&m),
-            n: self.dim(&n),
-            k: self.dim(&k),
-            batch: self.dim(&batch),
-            a_stride: self.dim(&a_stride),
-            b_stride: self.dim(&b_stride),
-            trans_a,
-            trans_b,
-            accumulate: false,
-            epilogue,
-        })
-    }
-
-    fn conv(
-        &mut self,
-        node: &Node,
-        kind: Contraction,
-        (lhs, rhs, out): (BufId, BufId, BufId),
-        epilogue: Option<Epilogue>,
-    ) -> Step {
-        let func = self.func;
-        let ty = |i: usize| func.ty(node.operands[i]).shape.clone();
-        let result = func.ty(node.results[0]).clone();
-        // The forward convolution's image, filter and output.
-        let (image, filter, output, kind) = match kind {
-            Contraction::Conv2dGradInput => {
-                (result.shape.clone(), ty(1), ty(0), ConvKind::GradInput)
-            }
-            Contraction::Conv2dGradFilter => {
-                (ty(0), result.shape.clone(), ty(1), ConvKind::GradFilter)
-            }
-            Contraction::Conv2d => (ty(0), ty(1), result.shape.clone(), ConvKind::Forward),
-            Contraction::MatMul | Contraction::ScatterAdd => {
-                unreachable!("`{}` is no convolution", node.op.name())
-            }
-        };
-        let pair = |name: &str, at: [usize; 2], default: u32| -> [u32; 2] {
-            let list = node.attrs.ints(name);
-            at.map(|i| list.get(i).and_then(|v| u32::try_from(*v).ok()).unwrap_or(default))
-        };
-        let kernel = [2, 3].map(|i| {
-            filter.get(i).and_then(Dim::as_const).and_then(|v| u32::try_from(v).ok()).unwrap_or(1)
-        });
-        Step::Conv(Conv {
-            kind,
-            dtype: result.dtype,
-            lhs,
-            rhs,
-            out,
-            batch: self.dim(&image[0]),
-            in_channels: self.dim(&image[1]),
-            in_h: self.dim(&image[2]),
-            in_w: self.dim(&image[3]),
-            out_channels: self.dim(&output[1]),
-            out_h: self.dim(&output[2]),
-            out_w: self.dim(&output[3]),
-            kernel,
-            stride: pair("stride", [0, 1], 1),
-            dilation: pair("dilation", [0, 1], 1),
-            pad: pair("pad", [0, 2], 0),
-            groups: u32::try_from(node.attrs.int("groups")).unwrap_or(1).max(1),
-            epilogue,
-        })
-    }
-
     /// The base is brought into the result's place, then rows are added.
     fn scatter_add(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
         let func = self.func;
@@ -623,122 +474,6 @@ impl<'a> Planner<'a> {
         let count = self.func.ty(ids).elements();
         let ints = self.shape(&[rows, count, width]);
         Step::Call(Call { func: routine, bufs: vec![d, i, u], ints })
-    }
-
-    fn effect(
-        &mut self,
-        id: NodeId,
-        region: RegionId,
-        steps: &mut Vec<Step>,
-    ) -> Result<(), Vec<Diag>> {
-        let func = self.func;
-        let node = &func.nodes[id];
-        match (node.op.name(), node.var) {
-            ("assign", Some(v)) => {
-                let dst = self.variable(v);
-                let src = self.value(node.operands[0]);
-                let ty = self.graph.vars[v].ty.clone();
-                let step = self.copy(src, dst, &ty, region);
-                self.note_read(node.operands[0], self.time);
-                self.writes.entry(v).or_default().push(self.time);
-                steps.push(step);
-            }
-            ("scatter_assign" | "scatter_assign_add", Some(v)) => {
-                let dst = self.variable(v);
-                let ty = self.graph.vars[v].ty.clone();
-                let routine = match node.op.name() {
-                    "scatter_assign" => Routine::ScatterSetRows,
-                    _ => Routine::ScatterAddRows,
-                };
-                let (ids, updates) = (node.operands[0], node.operands[1]);
-                let step = self.scatter(routine, dst, &ty, ids, updates);
-                self.scatters.insert(self.time);
-                self.writes.entry(v).or_default().push(self.time);
-                steps.push(step);
-            }
-            ("restore", Some(v)) => {
-                let dst = self.variable(v);
-                let ty = self.graph.vars[v].ty.clone();
-                let time = self.tick();
-                self.storages.touch(dst, time, true);
-                let buf = self.buffer(dst, &ty);
-                self.writes.entry(v).or_default().push(time);
-                let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
-                let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
-                steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
-            }
-            ("save", _) => {
-                let time = self.tick();
-                let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
-                let names = node.attrs.str("names").split(',').map(str::to_string).collect();
-                steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
-            }
-            ("print", _) => {
-                let time = self.tick();
-                let buf = self.read(node.operands[0], time);
-                steps.push(Step::Print { label: node.attrs.str("label").to_string(), buf });
-            }
-            ("assert", _) => {
-                let time = self.tick();
-                let cond = self.read(node.operands[0], time);
-                let message = node.attrs.str("message").to_string();
-                let place = self.build.place(node.span);
-                steps.push(Step::Assert { cond, message, place });
-            }
-            ("check_finite", _) => {
-                let time = self.tick();
-                let text = |name: &str| node.attrs.str(name).to_string();
-                steps.push(Step::CheckFinite(CheckFinite {
-                    bufs: node.operands.iter().map(|v| self.read(*v, time)).collect(),
-                    name: text("name"),
-                    user: text("user"),
-                    names: text("names"),
-                    place: self.build.place(node.span),
-                }));
-            }
-            ("check_index", _) => {
-                let time = self.tick();
-                let ids = self.read(node.operands[0], time);
-                let bound = |name: &str| node.attrs.shape(name).first().cloned();
-                let bounds = [bound("size"), bound("width")].map(|d| d.unwrap_or(1i64.into()));
-                let bounds = self.shape(&bounds);
-                steps.push(Step::CheckIndex(CheckIndex {
-                    ids,
-                    size: bounds[0],
-                    width: bounds[1],
-                    axis: node.attrs.int("axis") as u32,
-                    name: node.attrs.str("name").to_string(),
-                    user: node.attrs.str("user").to_string(),
-                    place: self.build.place(node.span),
-                }));
-            }
-            ("stack_push", _) => {
-                let stack = self.stack(node);
-                let time = self.tick();
-                let src = self.read(node.operands[0], time);
-                steps.push(Step::Push { stack, src });
-            }
-            ("stack_pop", _) => {
-                let stack = self.stack(node);
-                let time = self.tick();
-                let dst = self.write(node.results[0], time, region);
-                let name = node.attrs.str("stack").to_string();
-                steps.push(Step::Pop { stack, dst, name });
-            }
-            (name, Some(v)) if self.graph.vars[v].queue.is_some() => match queue_action(name) {
-                Some(action) => steps.push(self.queue_step(action, v, node, region)),
-                None => return Err(vec![not_compiled(node)]),
-            },
-            ("if", _) => self.branch(node, region, steps)?,
-            ("while", _) => self.repeat(node, region, steps)?,
-            _ => return Err(vec![not_compiled(node)]),
-        }
-        Ok(())
-    }
-
-    fn stack(&mut self, node: &Node) -> u32 {
-        let next = self.stacks.len() as u32;
-        *self.stacks.entry(node.attrs.str("stack").to_string()).or_insert(next)
     }
 
     /// Both branches bring their values to the same places.

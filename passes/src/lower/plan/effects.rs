@@ -1,0 +1,125 @@
+//! Effects as steps: each op that changes or shows something is one.
+
+use super::{Planner, not_compiled};
+use crate::lower::operands::queue_action;
+use tfc_abi::plan::{CheckFinite, CheckIndex, Func as Routine, Step};
+use tfc_ir::diag::Diag;
+use tfc_ir::{Node, NodeId, Op, RegionId};
+
+impl Planner<'_> {
+    pub(super) fn effect(
+        &mut self,
+        id: NodeId,
+        region: RegionId,
+        steps: &mut Vec<Step>,
+    ) -> Result<(), Vec<Diag>> {
+        let func = self.func;
+        let node = &func.nodes[id];
+        match (node.op, node.var) {
+            (Op::Assign, Some(v)) => {
+                let dst = self.variable(v);
+                let src = self.value(node.operands[0]);
+                let ty = self.graph.vars[v].ty.clone();
+                let step = self.copy(src, dst, &ty, region);
+                self.note_read(node.operands[0], self.time);
+                self.writes.entry(v).or_default().push(self.time);
+                steps.push(step);
+            }
+            (Op::ScatterAssign | Op::ScatterAssignAdd, Some(v)) => {
+                let dst = self.variable(v);
+                let ty = self.graph.vars[v].ty.clone();
+                let routine = match node.op {
+                    Op::ScatterAssign => Routine::ScatterSetRows,
+                    _ => Routine::ScatterAddRows,
+                };
+                let (ids, updates) = (node.operands[0], node.operands[1]);
+                let step = self.scatter(routine, dst, &ty, ids, updates);
+                self.scatters.insert(self.time);
+                self.writes.entry(v).or_default().push(self.time);
+                steps.push(step);
+            }
+            (Op::Restore, Some(v)) => {
+                let dst = self.variable(v);
+                let ty = self.graph.vars[v].ty.clone();
+                let time = self.tick();
+                self.storages.touch(dst, time, true);
+                let buf = self.buffer(dst, &ty);
+                self.writes.entry(v).or_default().push(time);
+                let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
+                let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
+                steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
+            }
+            (Op::Save, _) => {
+                let time = self.tick();
+                let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
+                let names = node.attrs.str("names").split(',').map(str::to_string).collect();
+                steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
+            }
+            (Op::Print, _) => {
+                let time = self.tick();
+                let buf = self.read(node.operands[0], time);
+                steps.push(Step::Print { label: node.attrs.str("label").to_string(), buf });
+            }
+            (Op::Assert, _) => {
+                let time = self.tick();
+                let cond = self.read(node.operands[0], time);
+                let message = node.attrs.str("message").to_string();
+                let place = self.build.place(node.span);
+                steps.push(Step::Assert { cond, message, place });
+            }
+            (Op::CheckFinite, _) => {
+                let time = self.tick();
+                let text = |name: &str| node.attrs.str(name).to_string();
+                steps.push(Step::CheckFinite(CheckFinite {
+                    bufs: node.operands.iter().map(|v| self.read(*v, time)).collect(),
+                    name: text("name"),
+                    user: text("user"),
+                    names: text("names"),
+                    place: self.build.place(node.span),
+                }));
+            }
+            (Op::CheckIndex, _) => {
+                let time = self.tick();
+                let ids = self.read(node.operands[0], time);
+                let bound = |name: &str| node.attrs.shape(name).first().cloned();
+                let bounds = [bound("size"), bound("width")].map(|d| d.unwrap_or(1i64.into()));
+                let bounds = self.shape(&bounds);
+                steps.push(Step::CheckIndex(CheckIndex {
+                    ids,
+                    size: bounds[0],
+                    width: bounds[1],
+                    axis: node.attrs.int("axis") as u32,
+                    name: node.attrs.str("name").to_string(),
+                    user: node.attrs.str("user").to_string(),
+                    place: self.build.place(node.span),
+                }));
+            }
+            (Op::StackPush, _) => {
+                let stack = self.stack(node);
+                let time = self.tick();
+                let src = self.read(node.operands[0], time);
+                steps.push(Step::Push { stack, src });
+            }
+            (Op::StackPop, _) => {
+                let stack = self.stack(node);
+                let time = self.tick();
+                let dst = self.write(node.results[0], time, region);
+                let name = node.attrs.str("stack").to_string();
+                steps.push(Step::Pop { stack, dst, name });
+            }
+            (op, Some(v)) if self.graph.vars[v].queue.is_some() => match queue_action(op.name()) {
+                Some(action) => steps.push(self.queue_step(action, v, node, region)),
+                None => return Err(vec![not_compiled(node)]),
+            },
+            (Op::If, _) => self.branch(node, region, steps)?,
+            (Op::While, _) => self.repeat(node, region, steps)?,
+            _ => return Err(vec![not_compiled(node)]),
+        }
+        Ok(())
+    }
+
+    fn stack(&mut self, node: &Node) -> u32 {
+        let next = self.stacks.len() as u32;
+        *self.stacks.entry(node.attrs.str("stack").to_string()).or_insert(next)
+    }
+}
