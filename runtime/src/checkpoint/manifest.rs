@@ -108,7 +108,7 @@ impl Manifest {
     }
 
     pub fn read(path: &Path) -> Result<Manifest> {
-        let file = File::open(path).map_err(|e| cannot_read(path, &e))?;
+        let file = crate::files::open(path)?;
         let mut bytes = vec![];
         file.take(MAX_BYTES).read_to_end(&mut bytes).map_err(|e| cannot_read(path, &e))?;
         let parsed = match String::from_utf8(bytes) {

@@ -39,7 +39,7 @@ impl Csv {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(false) };
-                let file = File::open(&path).map_err(|e| cannot_read(&path, &e))?;
+                let file = crate::files::open(&path)?;
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.number = 0;
             }

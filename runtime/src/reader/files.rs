@@ -4,6 +4,7 @@ use super::Source;
 use crate::error::{Error, Result};
 use crate::io;
 use crate::tensor::type_text;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use tfc_abi::plan::Part;
 
@@ -42,7 +43,9 @@ impl Source for Files {
             out.copy_from_slice(t.bytes());
             return Ok(true);
         }
-        let bytes = std::fs::read(&path).map_err(|e| io::cannot_read(&path, &e))?;
+        let mut bytes = vec![];
+        let mut file = crate::files::open(&path)?;
+        file.read_to_end(&mut bytes).map_err(|e| io::cannot_read(&path, &e))?;
         if bytes.len() != out.len() {
             let have = format!("{} bytes", bytes.len());
             return Err(differs(&path, have).note(format!("{want} is {} bytes", out.len())));
