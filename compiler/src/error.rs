@@ -98,6 +98,20 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+/// What the system said, without its number.
+pub(crate) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file or directory".into(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".into(),
+        std::io::ErrorKind::NotADirectory => "part of the path is not a directory".into(),
+        std::io::ErrorKind::StorageFull => "the disk is full".into(),
+        std::io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".into(),
+        std::io::ErrorKind::BrokenPipe => "the reader went away".into(),
+        _ => error.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -112,19 +126,5 @@ mod tests {
             assert_eq!(exit_of(bug), Exit::Bug);
         }
         assert_eq!(exit_of(""), Exit::Graph);
-    }
-}
-
-/// What the system said, without its number.
-pub(crate) fn reason(error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => "no such file or directory".into(),
-        std::io::ErrorKind::PermissionDenied => "permission denied".into(),
-        std::io::ErrorKind::IsADirectory => "it is a directory".into(),
-        std::io::ErrorKind::NotADirectory => "part of the path is not a directory".into(),
-        std::io::ErrorKind::StorageFull => "the disk is full".into(),
-        std::io::ErrorKind::ReadOnlyFilesystem => "the file system is read-only".into(),
-        std::io::ErrorKind::BrokenPipe => "the reader went away".into(),
-        _ => error.to_string(),
     }
 }

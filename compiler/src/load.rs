@@ -26,7 +26,7 @@ pub struct Loaded {
 /// assert_eq!(g.entries[0].name, "double");
 ///
 /// let err = tfc::parse("graph g\nentry e(x: f32[2]) { return y }").unwrap_err();
-/// assert!(err.code().starts_with("E01"), "{err}");
+/// assert!(err.code().as_str().starts_with("E01"), "{err}");
 /// # Ok::<(), tfc::Error>(())
 /// ```
 pub fn parse(text: &str) -> Result<Graph> {

@@ -248,7 +248,7 @@ fn a_saved_module_is_the_same_module() {
     let x = [1.0f32, 2.0, 3.0, 4.0];
     for entry in ["fixed", "weighted"] {
         let call = |m: &Module| -> Vec<tfc::Value> {
-            let feeds = vec![Feed::from(&x), Feed::from(3.0f32)];
+            let feeds = [Feed::from(&x), Feed::from(3.0f32)];
             let count = m.signature().entry(entry).unwrap().params.len();
             m.call(entry, feeds[..count].to_vec()).unwrap().into_values()
         };

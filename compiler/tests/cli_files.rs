@@ -171,7 +171,7 @@ use nn
 use optim
 dim B
 
-func net(x: f32[N, 1, 8, 8]) {
+model net(x: f32[N, 1, 8, 8]) {
   h = relu(layer.batch_norm(layer.conv(x, filters: 16), train: true))
   return layer.dense(flatten(h, axis: 1), units: 10)
 }

@@ -163,8 +163,8 @@ mod tests {
         for v in [1.0, 3.0, 0.1, 65504.0, 1e-40, 5e-324, 1e300, -2.5, 1024.0] {
             let m = Magnitude::of(v);
             let size = f64::abs(v);
-            assert!(2f64.powi(m.hi as i32) >= size, "{v}: {m:?}");
-            assert!(m.lo < -1022 || 2f64.powi(m.lo as i32) <= size, "{v}: {m:?}");
+            assert!(libm::ldexp(1.0, m.hi as i32) >= size, "{v}: {m:?}");
+            assert!(m.lo < -1022 || libm::ldexp(1.0, m.lo as i32) <= size, "{v}: {m:?}");
             assert!(m.hi - m.lo <= 1, "{v}: {m:?}");
         }
         assert_eq!(Magnitude::of(1.0), Magnitude::UNIT);

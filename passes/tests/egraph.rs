@@ -403,7 +403,8 @@ fn lines(count: usize, line: fn(usize) -> String) -> Graph {
 /// instances of rules grow with the program and no faster.
 #[test]
 fn faults_4_long_chains_stay_linear() {
-    let chains: [(&str, fn(usize) -> String); 4] = [
+    type Chain = fn(usize) -> String;
+    let chains: [(&str, Chain); 4] = [
         ("add", |i| format!("  x = x + {i}.0\n")),
         ("mul", |i| format!("  x = x * 1.{i:04}\n")),
         ("both", |i| format!("  x = x * 0.999 + {i}.5\n")),

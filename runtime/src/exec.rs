@@ -144,8 +144,8 @@ impl Context {
         for (i, b) in entry.buffers.iter().enumerate() {
             let Home::Slot(s) = b.home else { continue };
             let key = (s, self.lens[i] * b.dtype.size());
-            if !self.apart.contains_key(&key) {
-                self.apart.insert(key, Bytes::zeroed(key.1)?);
+            if let std::collections::btree_map::Entry::Vacant(place) = self.apart.entry(key) {
+                place.insert(Bytes::zeroed(key.1)?);
             }
             self.ptrs[i] = self.apart[&key].as_ptr();
         }

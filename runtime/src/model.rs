@@ -129,6 +129,7 @@ pub(crate) struct EntryState {
     /// It reads variables from files.
     pub(crate) restores: bool,
     /// Contexts nobody uses at the moment.
+    #[expect(clippy::vec_box, reason = "a call moves a pointer rather than a large context")]
     idle: Mutex<Vec<Box<Context>>>,
 }
 
@@ -498,6 +499,7 @@ impl EntryState {
         }
     }
 
+    #[expect(clippy::vec_box, reason = "as `idle`")]
     fn lock(&self) -> MutexGuard<'_, Vec<Box<Context>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -120,7 +120,10 @@ impl Tensor<'_> {
     /// `NaN at [3, 0]`.
     fn at(&self, s: &Summary) -> String {
         let Some(at) = s.first else { return String::new() };
-        let value = show::element(self.dtype, self.bytes, at);
+        let value = match show::element(self.dtype, self.bytes, at) {
+            text if text == "nan" => "NaN".to_string(),
+            text => text,
+        };
         if self.shape.is_empty() {
             return value;
         }

@@ -56,7 +56,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     artifacts.sort();
     artifacts.dedup();
     let to_stdout = args.output.as_deref() == Some(Path::new("-"));
-    let destinations = destinations(&artifacts, args.output.as_deref(), &stem(args, &graph.name));
+    let destinations = destinations(&artifacts, args.output.as_deref(), stem(args, &graph.name));
     if !to_stdout {
         // Before anything is computed, and long before anything is written.
         let sources = source_files(&args.graph, &loaded.sources);
@@ -111,7 +111,7 @@ fn print_artifacts(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done
 
 /// The machine to make programs for.
 fn target(args: &args::Compile, artifacts: &[Artifact]) -> Result<Target> {
-    if args.fixed && artifacts.iter().any(|a| *a == Artifact::SharedLibrary) {
+    if args.fixed && artifacts.contains(&Artifact::SharedLibrary) {
         let diag = Diag::error("E0914", "`--static` does not go with a shared library")
             .help("leave out one of them: `--static` is for executables");
         return Err(diag.into());

@@ -609,7 +609,7 @@ fn memory(entry: &Entry, dim: &dyn Fn(usize) -> Option<i64>) -> Option<i64> {
             _ => None,
         });
         let count = largest.max().map_or(0, |i| i + 1);
-        let used = |i: usize| expr.0.iter().any(|op| *op == ExprOp::Dim(i as u32));
+        let used = |i: usize| expr.0.contains(&ExprOp::Dim(i as u32));
         let values: Option<Vec<i64>> =
             (0..count).map(|i| if used(i) { dim(i) } else { Some(0) }).collect();
         total = total.checked_add(expr.eval(&values?)?)?;

@@ -197,7 +197,7 @@ impl Machine<'_> {
         self.state.queues.running.remove(&runner.name);
         match result {
             Ok(_) => Ok(true),
-            Err(e) if e.code == "E0560" => {
+            Err(e) if e.code == tfc_abi::ErrorCode::END_OF_INPUT.as_str() => {
                 // The last runner that fills a queue closes it.
                 self.state.queues.ended.insert(runner.name.clone());
                 for (id, _) in graph.vars.iter().filter(|(_, v)| v.queue.is_some()) {

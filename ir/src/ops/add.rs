@@ -49,7 +49,7 @@ const RULES: &[Rule] = &[
         "(sub (add #c #d) x)",
         "constants add up at compile time",
     )
-    .when(|m| exact_sum(m))
+    .when(exact_sum)
     .refine(),
     Rule::exact(
         "add.factor",

@@ -93,7 +93,7 @@ pub const DEF: OpDef = OpDef {
         Some(pad::emit(e, n.ct, low.to_vec(), high, interior, 0.0))
     }),
     rules: RULES,
-    needs: needs,
+    needs,
     cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {
         let starts = k.attrs().shape("starts").to_vec();

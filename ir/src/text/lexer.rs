@@ -438,7 +438,7 @@ impl Lexer<'_> {
         };
         // A habit is said once, not on every line.
         let again = matches!(text, ";" | "#")
-            && self.diags.iter().any(|d| d.code == "E0101" && d.message == diag.message);
+            && self.diags.iter().any(|d| d.code == diag.code && d.message == diag.message);
         if !again {
             self.diags.push(diag);
         }

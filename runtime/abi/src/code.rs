@@ -57,6 +57,8 @@ codes! {
     DEADLINE = "E0525";
     /// A call of an entry that writes variables may not use old ones.
     STALE_WRITER = "E0526";
+    /// A variable to be saved is not finite.
+    NOT_FINITE = "E0534";
     /// The input has ended: a run is over rather than wrong.
     END_OF_INPUT = "E0560";
     /// The queue is closed.
@@ -65,6 +67,8 @@ codes! {
     RUNNERS_STOPPED = "E0571";
     /// A checkpoint is torn.
     TORN_CHECKPOINT = "E0580";
+    /// A file cannot be read.
+    UNREADABLE_FILE = "E0804";
     /// There is no such variable.
     UNKNOWN_VARIABLE = "E0605";
     /// The CPU lacks what the code was compiled for.

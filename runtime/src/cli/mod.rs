@@ -31,7 +31,7 @@ mod stream;
 mod sums;
 
 use crate::checkpoint;
-use crate::error::{Error, Result, closest, list};
+use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::hash::{Hasher, hex};
 use crate::io;
 use crate::model::{Model, Options};
@@ -300,7 +300,7 @@ impl Session<'_> {
                 let text = text.map(|(_, t)| t.as_str()).unwrap_or_default();
                 io::feed(&p.name, p.dtype, text).map_err(|e| match Path::new(text).exists() {
                     // Not a file, and was perhaps not meant to be one.
-                    false if e.code() == "E0804" => {
+                    false if e.code() == ErrorCode::UNREADABLE_FILE => {
                         let e = e.note(format!("feed `{}` is {}", p.name, p.text));
                         match p.shape.is_empty() {
                             true => e.help(format!("give a number: `--feed {}=1`", p.name)),

@@ -1,7 +1,7 @@
 //! Variables in a safetensors file: `--state`.
 
 use crate::checkpoint::files::left;
-use crate::error::Result;
+use crate::error::{ErrorCode, Result};
 use crate::files;
 use crate::io::safetensors;
 use crate::model::Model;
@@ -14,5 +14,5 @@ pub fn save(model: &Model, path: &Path) -> Result<()> {
     let saved = model.with_vars_to_save(|vars| {
         files::replace(path, |out| safetensors::write(out, vars, &metadata))
     });
-    saved.map_err(|e| if e.code() == "E0534" { left(e, path) } else { e })
+    saved.map_err(|e| if e.code() == ErrorCode::NOT_FINITE { left(e, path) } else { e })
 }

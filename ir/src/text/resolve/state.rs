@@ -14,6 +14,9 @@ use crate::{Attrs, Dim, Op, TensorType, ValueId, VarId};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+/// Two statements ask one optimizer to train the same variable.
+const TRAINED_TWICE: &str = "E0453";
+
 impl Resolver<'_> {
     /// A variable of the whole graph.
     pub(super) fn top_var(&mut self, item: &VarItem) {
@@ -153,8 +156,9 @@ impl Resolver<'_> {
             return true;
         }
         // Once for all variables of the two.
-        let told =
-            |d: &Diag| d.code == "E0453" && d.labels.iter().any(|l| l.primary && l.span == here.0);
+        let told = |d: &Diag| {
+            d.code == TRAINED_TWICE && d.labels.iter().any(|l| l.primary && l.span == here.0)
+        };
         if self.diags.iter().any(told) {
             return false;
         }
@@ -163,7 +167,7 @@ impl Resolver<'_> {
             [var] => format!("`{}`", self.graph.vars[*var].name),
             _ => "these variables".to_string(),
         };
-        let diag = Diag::error("E0453", format!("`{name}` is asked twice to train {what}"))
+        let diag = Diag::error(TRAINED_TWICE, format!("`{name}` is asked twice to train {what}"))
             .at(here.0, "should this go on with the state of the first, or have its own?")
             .also(first.0, "the first is here")
             .help(format!(
