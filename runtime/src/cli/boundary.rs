@@ -2,7 +2,7 @@
 //!
 //! A step that waits for data can be stopped in the middle, when it has taken a
 //! part of its elements and perhaps written some variables; the data may end or
-//! turn out wrong there, or an `assert` fail. What is saved then is what the last
+//! turn out wrong there, or an `assert` or another check fail. What is saved then is what the last
 //! whole step left: how far the data was used is noted before every step, and the
 //! variables that a step may write before such a place are copied. Most entries
 //! wait first and write last, and need no copies.
@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::tensor::TensorBuf;
 use std::collections::BTreeSet;
-use tfc_abi::plan::{Entry, Home, Step};
+use tfc_abi::plan::{Entry, Func, Home, Step};
 
 pub(super) struct Boundary {
     /// Variables to copy, and the copies.
@@ -54,8 +54,9 @@ impl Boundary {
 /// Whether an error came from one of those places, so that going back leaves whole
 /// steps.
 pub(super) fn undone(e: &Error) -> bool {
-    // Files that readers read, an assertion, queues and readers.
-    matches!(e.code().number(), 804 | 511 | 512 | 514 | 515 | 519 | 509 | 560..=571)
+    // Files that readers read; assertions, indices and losses; queues and readers.
+    let code = e.code().number();
+    matches!(code, 804 | 511 | 512 | 514 | 515 | 519 | 509 | 510 | 533 | 535 | 560..=571)
 }
 
 /// Variables that may have been written when a call waits for a queue, finds that
@@ -101,12 +102,21 @@ impl Walk<'_> {
                 self.touch(c.epilogue.as_ref().map_or(&[], |e| &e.bufs));
             }
             Step::Copy { dst, .. } | Step::Pop { dst, .. } => self.touch(&[*dst]),
-            Step::Assert { .. } | Step::Save { .. } => self.at_risk.extend(&self.touched),
+            Step::Assert { .. }
+            | Step::CheckIndex(_)
+            | Step::CheckFinite(_)
+            | Step::Save { .. } => self.at_risk.extend(&self.touched),
             Step::Restore { buf, .. } => {
                 self.at_risk.extend(&self.touched);
                 self.touch(&[*buf]);
             }
-            Step::Call(c) => self.touch(&c.bufs),
+            Step::Call(c) => {
+                // Rows that do not exist are found before the first is written.
+                if c.func != Func::Zero {
+                    self.at_risk.extend(&self.touched);
+                }
+                self.touch(&c.bufs);
+            }
             Step::If { then, otherwise, .. } => {
                 self.steps(then);
                 self.steps(otherwise);
