@@ -430,10 +430,16 @@ impl Emit<'_> {
         self.b.switch_to_block(setup);
         let one = Group { unroll: 1, ..groups[groups.len() - 1].clone() };
         self.group = Some(one.clone());
+        // A short loop has no use for all of them: to combine with an identity
+        // changes nothing.
+        let used = match l.extent.as_const() {
+            Some(n) if !l.ranged => (n / i64::from(LANES)).clamp(1, INSTANCES as i64) as usize,
+            _ => INSTANCES,
+        };
         let mut instances = vec![];
         for c in &l.carried {
             let identity = self.identity(c);
-            instances.push(vec![identity; INSTANCES]);
+            instances.push(vec![identity; used]);
         }
         let mut next = from.next;
         for (i, group) in groups.iter().enumerate() {
@@ -447,7 +453,9 @@ impl Emit<'_> {
         for ((c, instances), before) in l.carried.iter().zip(instances).zip(&from.carried) {
             let instances = match (c.combine, self.kernel.regs[c.acc].is_float()) {
                 // Of two zeros or two NaN the second is taken: their order counts.
-                (Combine::Max | Combine::Min, true) => self.in_order(instances, from.next, next),
+                (Combine::Max | Combine::Min, true) if used == INSTANCES => {
+                    self.in_order(instances, from.next, next)
+                }
                 _ => instances,
             };
             totals.push(self.combine_lanes(c, instances, before.clone()));
@@ -586,14 +594,13 @@ impl Emit<'_> {
     /// lanes of what is left, in pairs too.
     fn combine_lanes(&mut self, c: &Carried, mut instances: Vec<Val>, before: Val) -> Val {
         let ty = self.kernel.regs[c.acc];
-        while instances.len() > 1 {
-            let half = instances.len() / 2;
-            let high = instances.split_off(half);
-            instances = instances
-                .into_iter()
-                .zip(high)
-                .map(|(a, b)| self.combine(c.combine, ty, &a, &b))
-                .collect();
+        let mut half = INSTANCES / 2;
+        while half > 0 {
+            let high = instances.split_off(half.min(instances.len()));
+            for (a, b) in instances.iter_mut().zip(&high) {
+                *a = self.combine(c.combine, ty, a, b);
+            }
+            half /= 2;
         }
         let one = instances[0].parts().to_vec();
         let lanes: Vec<Val> =
