@@ -602,3 +602,61 @@ fn sizes_beside_an_empty_axis_are_counted() {
     let empty = s.tfc(&["run", "wide.graph", "e", "--feed", "x=[[], []]"]);
     assert_eq!(ok(&empty), "y: f32[2, 2, 0] [[[],\n  []],\n [[],\n  []]]\n");
 }
+
+const LOOKUP: &str = "use nn\nuse optim\ndim B\nvar seen: i32[] = 0\nvar w: f32[3, 2] = ones\n\
+    entry look(ids: i32[B]) -> (y: f32[B, 2], n: i32[]) {\n  seen += 1\n  return w[ids], seen\n}\n\
+    entry xent(z: f32[B, 3], labels: i64[B]) -> (l: f32[]) {\n  \
+    return mean(nn.softmax_xent(z, labels))\n}\n\
+    entry train(x: f32[B, 3]) -> (loss: f32[]) {\n  loss = mean((x @ w) ** 2)\n  \
+    minimize loss over [w] with optim.sgd(lr: 0.1)\n  return loss\n}\n\
+    entry spoil(x: f32[]) {\n  w += x\n}\n";
+
+/// user 5, faults 5: a label of 99 gave a loss of 0, ids were clamped.
+#[test]
+fn indices_out_of_range_are_told() {
+    let s = Sandbox::new();
+    s.write("l.graph", LOOKUP);
+    ok(&s.tfc(&["compile", "l.graph", "-o", "l"]));
+    let program = |line: &[&str]| {
+        Command::new(s.path("l")).args(line).current_dir(s.dir.path()).output().unwrap()
+    };
+    let line = ["look", "--feed", "ids=[0, 2, 99]", "--state", "s.safetensors"];
+    let text = fails(&program(&line), 1, "E0510");
+    assert!(text.contains("index 99 is out of range: axis 0 has size 3"), "{text}");
+    assert!(text.contains("`ids[2]`, a feed") && text.contains("l.graph:8:10"), "{text}");
+    let line = ["run", "l.graph", "xent", "--feed", "z=[[1, 2, 3]]", "--feed", "labels=[-1]"];
+    let text = fails(&s.tfc(&line), 1, "E0510");
+    assert!(text.contains("there are 3 classes") && text.contains("`labels[0]`"), "{text}");
+    // The call that failed did not count itself.
+    let text = ok(&program(&["look", "--feed", "ids=[2]", "--state", "s.safetensors"]));
+    assert!(text.contains("n: i32[] 1"), "{text}");
+    let line = ["run", "--unchecked", "l.graph", "look", "--feed", "ids=[99]"];
+    assert!(ok(&s.tfc(&line)).contains("y: f32[1, 2] [[1.0, 1.0]]"));
+}
+
+/// user 2: one NaN in the input overwrote a good state.
+#[test]
+fn a_good_state_is_not_overwritten_by_nan() {
+    let s = Sandbox::new();
+    s.write("l.graph", LOOKUP);
+    let run = |entry: &str, x: &str, more: &[&str]| {
+        let feed = format!("x={x}");
+        let line = ["run", "l.graph", entry, "--feed", &feed, "--state", "s.safetensors"];
+        s.tfc(&[&line, more].concat())
+    };
+    ok(&run("train", "[[1, 2, 3]]", &[]));
+    let good = std::fs::read(s.path("s.safetensors")).unwrap();
+    let state = || std::fs::read(s.path("s.safetensors")).unwrap();
+    let text = fails(&run("train", "[[1, nan, 3]]", &[]), 1, "E0533");
+    assert!(text.contains("the loss is NaN") && text.contains("l.graph:"), "{text}");
+    assert_eq!(state(), good);
+    let text = fails(&run("spoil", "inf", &[]), 1, "E0534");
+    assert!(text.contains("variable `w` is inf at [0, 0]"), "{text}");
+    assert!(text.contains("`s.safetensors` was left as it was"), "{text}");
+    assert_eq!(state(), good);
+    ok(&run("train", "[[1, nan, 3]]", &["--allow-nan"]));
+    assert_ne!(state(), good);
+    let line = ["run", "--check-numerics", "l.graph", "train", "--feed", "x=[[1e30, 2, 3]]"];
+    let text = fails(&s.tfc(&line), 1, "E0535");
+    assert!(text.contains("l.graph:14") && text.contains("infinite"), "{text}");
+}
