@@ -300,7 +300,7 @@ fn functions_are_defined_once_and_called_often() -> Result<()> {
 fn mistakes_in_blocks_are_told_at_their_line() {
     let g = GraphBuilder::new("wrong");
     let x = g.input("x", F32, ());
-    let y = g.if_else(&x.gt(0.0), || vec![x.clone()], || vec![]);
+    let y = g.if_else(&x.gt(0.0), || vec![x.clone()], Vec::new);
     assert!(y.is_empty());
     only(&g, "E0433");
 

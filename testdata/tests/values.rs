@@ -306,7 +306,7 @@ fn a_sum_has_the_same_bits_alone_and_in_company() {
     for n in (0..70).chain([255, 1000, 4099]) {
         let values: Vec<f64> = (0..n).map(|i| 1.0 / (i as f64 + 1.7)).collect();
         let sum = |entry: &str, shape: &[usize], values: &[f64]| {
-            let feeds = vec![feed("x", DType::F32, shape, values)];
+            let feeds = [feed("x", DType::F32, shape, values)];
             module.call(entry, &feeds[..]).expect("a call").tensor("s").expect("a sum").to_f64()
         };
         let want = sum("alone", &[n], &values)[0];
@@ -341,7 +341,7 @@ fn adagrad_on_rows_takes_memory_for_its_rows_alone() {
     let (mut sum, mut row) = (0f64, 0f64);
     for round in 1..4 {
         let g: Vec<f64> = (0..24).map(|i| f64::from(round * (i % 8)) - 1.0).collect();
-        let feeds = vec![
+        let feeds = [
             ("ids".to_string(), Tensor::from_i64(DType::I64, vec![3], [7, 2, 7])),
             feed("g", DType::F32, &[3, 8], &g),
         ];
@@ -399,7 +399,7 @@ fn large_reductions_are_shared_by_threads_and_give_the_same_bits() {
             (0..shape.iter().product()).map(|i| value(i) * by).collect()
         };
         let (xs, ys) = (values(x, 1.0), values(y, 0.5));
-        let feeds = vec![feed("x", dtype, x, &xs), feed("y", dtype, y, &ys)];
+        let feeds = [feed("x", dtype, x, &xs), feed("y", dtype, y, &ys)];
         let results = modules.each_ref().map(|m| {
             m.call(entry, &feeds[..]).expect("a call").tensor("s").expect("a result").to_f64()
         });
