@@ -203,6 +203,26 @@ pub fn open(path: &Path) -> Result<File> {
     if opened.is_file() { Ok(file) } else { Err(not_readable(path, &opened)) }
 }
 
+/// As [`open`], for data that is read record by record, once: a pipe is as good as a
+/// file, but a device is not.
+pub fn open_stream(path: &Path) -> Result<File> {
+    let look = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
+    match is_pipe(&look) {
+        true => File::open(path).map_err(|e| cannot_read(path, &e)),
+        false => open(path),
+    }
+}
+
+#[cfg(unix)]
+fn is_pipe(m: &Metadata) -> bool {
+    std::os::unix::fs::FileTypeExt::is_fifo(&m.file_type())
+}
+
+#[cfg(not(unix))]
+fn is_pipe(_: &Metadata) -> bool {
+    false
+}
+
 fn not_readable(path: &Path, m: &Metadata) -> Error {
     let e = io::Error::other(format!("it is {}, not a file", kind_of(m)));
     cannot_read(path, &e)

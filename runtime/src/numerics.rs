@@ -117,13 +117,16 @@ impl Tensor<'_> {
         self.bytes.len() / self.dtype.size()
     }
 
+    /// An element as people write it.
+    fn element(&self, at: usize) -> String {
+        let text = show::element(self.dtype, self.bytes, at);
+        if text == "nan" { "NaN".into() } else { text }
+    }
+
     /// `NaN at [3, 0]`.
     fn at(&self, s: &Summary) -> String {
         let Some(at) = s.first else { return String::new() };
-        let value = match show::element(self.dtype, self.bytes, at) {
-            text if text == "nan" => "NaN".to_string(),
-            text => text,
-        };
+        let value = self.element(at);
         if self.shape.is_empty() {
             return value;
         }
@@ -148,7 +151,7 @@ pub fn check(check: &CheckFinite, tensors: &[Tensor<'_>]) -> Option<Error> {
     }
     let s = x.summary();
     if check.user.is_empty() {
-        let value = show::element(x.dtype, x.bytes, s.first.unwrap_or(0));
+        let value = x.element(s.first.unwrap_or(0));
         let e = Error::data("E0533", format!("the loss is {value}"));
         let e = match (check.name.as_str(), check.place.as_str()) {
             ("", "") => e,

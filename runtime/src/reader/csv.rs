@@ -39,7 +39,7 @@ impl Csv {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(false) };
-                let file = crate::files::open(&path)?;
+                let file = crate::files::open_stream(&path)?;
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.number = 0;
             }

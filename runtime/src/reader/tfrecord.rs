@@ -52,7 +52,7 @@ impl TfRecords {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(None) };
-                let file = crate::files::open(&path)?;
+                let file = crate::files::open_stream(&path)?;
                 self.size = file.metadata().map_err(|e| cannot_read(&path, &e))?.len();
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.next_offset = 0;
