@@ -7,9 +7,9 @@
 use cranelift_entity::PrimaryMap;
 use std::time::Instant;
 use tfc_codegen::{asm_text, jit};
-use tfc_ir::kernel::*;
-use tfc_ir::program::Program;
-use tfc_ir::{DType, Dim};
+use tfc_kernel::program::Program;
+use tfc_kernel::*;
+use tfc_kernel::{DType, Dim};
 
 struct Code {
     regs: PrimaryMap<Reg, ScalarType>,
@@ -101,12 +101,12 @@ fn elementwise(n: i64) -> Kernel {
     let t = k.op(Add, &[y, t]);
     let c = k.c((2.0 / std::f64::consts::PI).sqrt());
     let t = k.op(Mul, &[t, c]);
-    let t = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Tanh), &[t]);
+    let t = k.op(ScalarOp::Elementary(tfc_kernel::Elementary::Tanh), &[t]);
     let (one, half) = (k.c(1.0), k.c(0.5));
     let t = k.op(Add, &[t, one]);
     let t = k.op(Mul, &[t, y]);
     let t = k.op(Mul, &[t, half]);
-    let s = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Sigmoid), &[x]);
+    let s = k.op(ScalarOp::Elementary(tfc_kernel::Elementary::Sigmoid), &[x]);
     let t = k.op(Mul, &[t, s]);
     let t = k.op(Add, &[t, x]);
     k.store(1, at(0), t);
@@ -157,7 +157,7 @@ fn softmax(rows: i64, cols: i64) -> Kernel {
     let sum = reduce(&mut k, 2, cols, Combine::Sum, 0.0, &|k| {
         let x = k.load(0, row(2, cols));
         let d = k.op(Sub, &[x, max]);
-        let e = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Exp), &[d]);
+        let e = k.op(ScalarOp::Elementary(tfc_kernel::Elementary::Exp), &[d]);
         k.store(1, row(2, cols), e);
         e
     });
@@ -186,7 +186,7 @@ fn layernorm(rows: i64, cols: i64) -> Kernel {
     let var = k.op(Mul, &[var, n]);
     let eps = k.c(1e-5);
     let var = k.op(Add, &[var, eps]);
-    let inv = k.op(ScalarOp::Elementary(tfc_ir::kernel::Elementary::Rsqrt), &[var]);
+    let inv = k.op(ScalarOp::Elementary(tfc_kernel::Elementary::Rsqrt), &[var]);
     let before = k.take();
     let x = k.load(0, row(3, cols));
     let d = k.op(Sub, &[x, mean]);

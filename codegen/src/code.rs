@@ -6,7 +6,7 @@ use crate::{CodegenError, Cpu, backend, check, emit, prepare, target};
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::{LibCall, UserFuncName};
 use cranelift_module::{ModuleReloc, ModuleRelocTarget};
-use tfc_ir::program::Program;
+use tfc_kernel::program::Program;
 
 /// The kernels of a program for one kind of CPU.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use crate::{CodegenError, Cpu, backend, emit, target};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{Linkage, Module, default_libcall_names};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc};
-use tfc_ir::program::Program;
+use tfc_kernel::program::Program;
 
 /// A program ready to run. Owns the code and the data its descriptor points at.
 pub struct JitProgram {

@@ -37,8 +37,8 @@ use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_module::{FuncId, Linkage, Module};
 use std::borrow::Cow;
-use tfc_ir::kernel::Kernel;
-use tfc_ir::program::Program;
+use tfc_kernel::Kernel;
+use tfc_kernel::program::Program;
 
 /// Why no code could be made. None of these is the user's doing.
 #[derive(Debug)]
@@ -75,9 +75,9 @@ pub(crate) fn backend(error: impl std::fmt::Display) -> CodegenError {
 /// `kernel` as the emitter wants it: verified, elementary functions expanded.
 pub(crate) fn prepare(kernel: &Kernel) -> Result<Cow<'_, Kernel>, CodegenError> {
     let malformed = |message: String| CodegenError::Kernel { kernel: kernel.name.clone(), message };
-    tfc_ir::kernel::verify::verify(kernel).map_err(|e| malformed(e.to_string()))?;
+    tfc_kernel::verify::verify(kernel).map_err(|e| malformed(e.to_string()))?;
     let mut expanded = kernel.clone();
-    tfc_ir::kernel::math::expand(&mut expanded);
+    tfc_kernel::math::expand(&mut expanded);
     Ok(Cow::Owned(expanded))
 }
 

@@ -9,7 +9,7 @@ use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, default
 use cranelift_object::{ObjectBuilder, ObjectModule};
 use std::mem::{offset_of, size_of};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, LibraryDesc, ProgramDesc};
-use tfc_ir::program::Program;
+use tfc_kernel::program::Program;
 
 #[derive(Clone, Debug)]
 pub struct ObjectOptions {
@@ -52,7 +52,7 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
     for (version, isa) in isas.iter().enumerate() {
         let suffix = if version == 0 { "" } else { "_baseline" };
         let symbol =
-            |i: usize, k: &tfc_ir::kernel::Kernel| format!("kernel{i}_{}{suffix}", c_name(&k.name));
+            |i: usize, k: &tfc_kernel::Kernel| format!("kernel{i}_{}{suffix}", c_name(&k.name));
         let ids = define_kernels(&mut module, isa.isa.as_ref(), &kernels, &symbol)?;
         tables.push(table(&mut module, &format!("kernels{suffix}"), &ids)?);
     }

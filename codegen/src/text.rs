@@ -4,7 +4,7 @@ use crate::{CodegenError, emit, prepare, target};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::UserFuncName;
 use std::fmt::Write;
-use tfc_ir::program::Program;
+use tfc_kernel::program::Program;
 
 /// The CLIF of every kernel, before Cranelift optimises it.
 pub fn clif_text(program: &Program) -> Result<String, CodegenError> {

@@ -5,9 +5,9 @@ use cranelift_entity::PrimaryMap;
 use proptest::prelude::*;
 use std::sync::Arc;
 use tfc_codegen::{Cpu, jit_for};
-use tfc_ir::kernel::*;
-use tfc_ir::program::Program;
-use tfc_ir::{DType, Dim};
+use tfc_kernel::program::Program;
+use tfc_kernel::*;
+use tfc_kernel::{DType, Dim};
 
 /// Decisions of a generated kernel, taken from a list so that it can shrink.
 struct Choices<'a> {
@@ -119,7 +119,7 @@ impl Gen<'_> {
             Add, Sub, Mul, Div, Neg, Abs, Min, Max, Fma, Sqrt, Floor, Ceil, RoundEven, Trunc, Eq,
             Ne, Lt, Le, Select, Bitcast,
         ];
-        let functions = tfc_ir::kernel::Elementary::ALL.iter().map(|f| ScalarOp::Elementary(*f));
+        let functions = tfc_kernel::Elementary::ALL.iter().map(|f| ScalarOp::Elementary(*f));
         let float: Vec<ScalarOp> = float.into_iter().chain(functions).collect();
         let int = [
             Add, Sub, Mul, Div, Rem, Neg, Abs, Min, Max, And, Or, Xor, Not, Shl, ShrArith,

@@ -7,9 +7,9 @@ use cranelift_entity::PrimaryMap;
 use std::process::Command;
 use std::sync::Arc;
 use tfc_codegen::{Cpu, Exports, ObjectOptions, object};
-use tfc_ir::kernel::*;
-use tfc_ir::program::Program;
-use tfc_ir::{DType, Dim};
+use tfc_kernel::program::Program;
+use tfc_kernel::*;
+use tfc_kernel::{DType, Dim};
 
 const C: &str = r#"
 #include <stdint.h>

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use tfc_codegen::{Cpu, Exports, ObjectOptions, asm_text, clif_text, jit, object};
-use tfc_ir::kernel::*;
-use tfc_ir::program::Program;
-use tfc_ir::{DType, Dim};
+use tfc_kernel::program::Program;
+use tfc_kernel::*;
+use tfc_kernel::{DType, Dim};
 
 /// `y[i] = x[i] * x[i] + 1`, over `N`.
 fn square() -> Kernel {

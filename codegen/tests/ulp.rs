@@ -7,9 +7,9 @@
 use cranelift_entity::PrimaryMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tfc_codegen::jit;
-use tfc_ir::kernel::*;
-use tfc_ir::program::Program;
-use tfc_ir::{DType, Dim};
+use tfc_kernel::program::Program;
+use tfc_kernel::*;
+use tfc_kernel::{DType, Dim};
 
 /// Writes kernel code in order.
 struct Code {
@@ -98,7 +98,7 @@ fn error_kernel(function: Elementary, stride: i64) -> Kernel {
     let (n0, n1) = (k.op(Bool, Ne, &[y, y]), k.op(Bool, Ne, &[exact, exact]));
     let nans = k.op(Bool, And, &[n0, n1]);
     let mut fine = k.op(Bool, Or, &[both, nans]);
-    if matches!(function, tfc_ir::kernel::Elementary::Sin | tfc_ir::kernel::Elementary::Cos) {
+    if matches!(function, tfc_kernel::Elementary::Sin | tfc_kernel::Elementary::Cos) {
         // The f64 versions end there; see `sin_and_cos_of_huge_f32`.
         let end = k.f(2f64.powi(50));
         let size = k.op(F64, Abs, &[x]);

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const CRATES: [(&str, &str); 6] = [
+const CRATES: [(&str, &str); 7] = [
     ("tfc-abi", "runtime/abi"),
+    ("tfc-kernel", "ir/kernel"),
     ("tfc-ir", "ir"),
     ("tfc-passes", "passes"),
     ("tfc-codegen", "codegen"),

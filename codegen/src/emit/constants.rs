@@ -22,7 +22,7 @@ use cranelift_codegen::ir::{
     StackSlotKind, Type, Value, types,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::kernel::{Kernel, Loop, Reg, Scalar, ScalarOp, ScalarType, Stmt};
+use tfc_kernel::{Kernel, Loop, Reg, Scalar, ScalarOp, ScalarType, Stmt};
 
 /// Bytes of an entry.
 const ENTRY: usize = 16;

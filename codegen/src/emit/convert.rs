@@ -7,7 +7,7 @@ use super::value::Val;
 use super::{Emit, LANES};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Value, types};
-use tfc_ir::kernel::{Scalar, ScalarOp, ScalarType};
+use tfc_kernel::{Scalar, ScalarOp, ScalarType};
 
 impl Emit<'_> {
     pub(super) fn convert_scalar(&mut self, from: ScalarType, to: ScalarType, v: Value) -> Value {

@@ -1,7 +1,7 @@
 //! Which registers differ between the lanes of a vector loop.
 
 use std::collections::BTreeSet;
-use tfc_ir::kernel::{Ix, Loop, LoopVar, Reg, Stmt};
+use tfc_kernel::{Ix, Loop, LoopVar, Reg, Stmt};
 
 /// Registers of `l`'s body that may differ between its iterations.
 pub(super) fn varying(l: &Loop) -> BTreeSet<Reg> {

@@ -8,8 +8,8 @@ use super::value::{Val, parts_per_group, vector_type};
 use super::{Emit, LANES};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
-use tfc_ir::kernel::{Ix, Scalar, ScalarOp, ScalarType};
-use tfc_ir::{DType, Dim};
+use tfc_kernel::{DType, Dim};
+use tfc_kernel::{Ix, Scalar, ScalarOp, ScalarType};
 
 /// Where the lanes of an access are.
 enum Place {

@@ -16,7 +16,7 @@
 //!   values stay scalar and are splatted on use.
 //! - Every value is computed by the same operations in vector, tail and serial
 //!   code, so an element's bits do not depend on where a range was cut.
-//! - A reduction has the partial results of [`tfc_ir::kernel::PARTIALS`], however
+//! - A reduction has the partial results of [`tfc_kernel::PARTIALS`], however
 //!   many groups run side by side.
 //! - A loop's body is entered only if it runs at least once, so a load that does
 //!   not depend on the loop may be done before it.
@@ -37,10 +37,10 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::{CallConv, TargetFrontendConfig};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::Dim;
-use tfc_ir::dim::Atom;
-use tfc_ir::kernel::{Carried, Combine, GROUP, Ix, Kernel, Loop, LoopMode, LoopVar, PARTIALS};
-use tfc_ir::kernel::{Reg, Scalar, ScalarType, Stmt, has_vector};
+use tfc_kernel::Dim;
+use tfc_kernel::dim::Atom;
+use tfc_kernel::{Carried, Combine, GROUP, Ix, Kernel, Loop, LoopMode, LoopVar, PARTIALS};
+use tfc_kernel::{Reg, Scalar, ScalarType, Stmt, has_vector};
 use value::Val;
 
 /// Iterations a vector loop runs side by side, before unrolling.

@@ -5,7 +5,7 @@ use super::constants::abs_mask;
 use super::value::{Val, scalar_type, vector_type};
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::{InstBuilder, Type, Value, types};
-use tfc_ir::kernel::{ScalarOp, ScalarType};
+use tfc_kernel::{ScalarOp, ScalarType};
 
 impl Emit<'_> {
     /// `op` of `args`, whose register types are `tys`; `to` is that of the result.
@@ -293,7 +293,7 @@ impl Emit<'_> {
         let err = two(self, ScalarOp::Add, &c_err, &p_err);
         // Where the sum is inexact, infinite sums aside, set its last bit: first
         // step toward zero if the error points there.
-        let zero = Val::Uniform(self.scalar_const(tfc_ir::kernel::Scalar::F64(0)));
+        let zero = Val::Uniform(self.scalar_const(tfc_kernel::Scalar::F64(0)));
         let cmp = |e: &mut Self, op, a: &Val, b: &Val| {
             e.op(op, Bool, &[F64, F64], &[a.clone(), b.clone()])
         };

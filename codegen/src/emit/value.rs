@@ -9,7 +9,7 @@
 use super::{Emit, LANES};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Endianness, InstBuilder, MemFlagsData, Type, Value, types};
-use tfc_ir::kernel::ScalarType;
+use tfc_kernel::ScalarType;
 
 #[derive(Clone, Debug)]
 pub(super) enum Val {

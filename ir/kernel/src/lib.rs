@@ -17,17 +17,22 @@
 //! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);
 //!   they are the outermost one or two loops.
 
+#![forbid(unsafe_code)]
+
+pub mod dim;
 pub mod interp;
 pub mod math;
 pub mod print;
+pub mod program;
 pub mod scalar;
 pub mod verify;
 
-use crate::{DType, Dim};
 use cranelift_entity::{PrimaryMap, entity_impl};
+pub use dim::Dim;
 pub use math::Elementary;
 pub use scalar::{Scalar, ScalarOp, ScalarType};
 use std::sync::Arc;
+pub use tfc_abi::DType;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reg(u32);

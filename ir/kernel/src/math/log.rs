@@ -4,7 +4,7 @@
 
 use super::seq::Seq;
 use super::tables::*;
-use crate::kernel::{Reg, ScalarType};
+use crate::{Reg, ScalarType};
 
 /// ln 2 in two parts, the first short enough that its product with an exponent
 /// is exact.

@@ -1,7 +1,7 @@
 //! A compiled program before code generation: kernels, and the plan that runs
 //! them.
 
-use crate::kernel::Kernel;
+use crate::Kernel;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
     BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, QueueAction,

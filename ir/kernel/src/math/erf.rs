@@ -4,7 +4,7 @@
 use super::exp::exp_bounded;
 use super::seq::Seq;
 use super::tables::*;
-use crate::kernel::Reg;
+use crate::Reg;
 
 pub(super) fn erf(s: &mut Seq, x: Reg) -> Reg {
     let z = s.mul(x, x);

@@ -5,7 +5,7 @@
 
 use super::seq::Seq;
 use super::tables::*;
-use crate::kernel::Reg;
+use crate::Reg;
 
 const LN2_HI_32: f64 = 0.693_147_182_464_599_6;
 const LN2_LO_32: f64 = -1.904_654_212_125_933_6e-9;

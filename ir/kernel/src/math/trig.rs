@@ -8,7 +8,7 @@
 
 use super::seq::Seq;
 use super::tables::*;
-use crate::kernel::{Reg, ScalarType};
+use crate::{Reg, ScalarType};
 
 /// 1 / 2 pi in pieces of 29 bits.
 const TURNS: [f64; 7] = [

@@ -1,7 +1,7 @@
 //! Narrow types, reciprocal square root, remainder.
 
 use super::seq::Seq;
-use crate::kernel::{Reg, ScalarOp, ScalarType};
+use crate::{Reg, ScalarOp, ScalarType};
 
 pub(super) fn rsqrt(s: &mut Seq, x: Reg) -> Reg {
     let root = s.op(ScalarOp::Sqrt, &[x]);
@@ -15,7 +15,7 @@ pub(super) fn wrap_i8(s: &mut Seq, x: Reg) -> Reg {
 }
 
 pub(super) fn wrap_u8(s: &mut Seq, x: Reg) -> Reg {
-    let low = s.scalar(crate::kernel::Scalar::I32(0xff));
+    let low = s.scalar(crate::Scalar::I32(0xff));
     s.and(x, low)
 }
 

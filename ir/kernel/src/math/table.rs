@@ -6,7 +6,7 @@
 
 use super::seq::Seq;
 use super::{erf, exp, log, pow, round, trig};
-use crate::kernel::Reg;
+use crate::Reg;
 
 pub struct Def {
     pub name: &'static str,

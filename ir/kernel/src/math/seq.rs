@@ -1,7 +1,7 @@
 //! Writes straight-line kernel code. Operations take the type of their first
 //! operand; constants take the type the sequence is for.
 
-use crate::kernel::{Reg, Scalar, ScalarOp, ScalarType, Stmt};
+use crate::{Reg, Scalar, ScalarOp, ScalarType, Stmt};
 use cranelift_entity::PrimaryMap;
 
 pub(super) struct Seq<'a> {

@@ -4,7 +4,7 @@ use super::exp::exp_bounded;
 use super::log::{LN2_REST, LN2_SHORT, log, normalise, split};
 use super::seq::Seq;
 use super::tables::ATANH_TAIL_64;
-use crate::kernel::{Reg, ScalarType};
+use crate::{Reg, ScalarType};
 
 pub(super) fn pow(s: &mut Seq, x: Reg, y: Reg) -> Reg {
     let a = s.abs(x);
