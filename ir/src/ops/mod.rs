@@ -1,17 +1,11 @@
 //! The op list. A new op is one file here, its name in the two lists below, and one
 //! `testdata/ops/<op>.graph`.
 
-// What ops share.
-pub mod bounds;
-mod conv;
-pub mod doc;
-pub mod philox;
-mod pull;
-pub mod queue;
-mod sizes;
-mod state;
-pub mod util;
-pub(crate) mod window;
+mod shared;
+
+pub(crate) use shared::window;
+pub use shared::{bounds, doc, philox, queue, util};
+use shared::{conv, pull, sizes, state};
 
 // The ops, in alphabetical order. They are declared here rather than by the macro
 // below because rustfmt does not look for modules inside macros.
