@@ -15,7 +15,7 @@
 use crate::build::{Builder, GraphEmit};
 use crate::element::element_cost;
 use crate::graph::{Def, Var};
-use crate::lower::{Contraction, Lower};
+use crate::lower::{Contraction, Lower, StepKind};
 use crate::op::Effect;
 use crate::ops::window::Window;
 use crate::vjp::{ExpandFn, V};
@@ -113,9 +113,7 @@ pub fn as_lowered(cx: &CostCx<'_>) -> Cost {
             ..expanded(*expand, cx.attrs, cx.operands)
         },
         // A view, a literal, a variable in its place, or gone before anything runs.
-        Lower::Reshape | Lower::Constant | Lower::Effect | Lower::Region | Lower::Never => {
-            Cost::zero()
-        }
+        Lower::Reshape | Lower::Constant | Lower::Step(_) | Lower::Never => Cost::zero(),
     }
 }
 
@@ -169,8 +167,8 @@ pub fn node(graph: &Graph, func: &Func, node: &Node) -> Cost {
     };
     let own = (node.op.def().cost)(&cx);
     let inner: Vec<Cost> = node.regions.iter().map(|r| region(graph, func, *r)).collect();
-    match (node.op, inner.as_slice()) {
-        (Op::If, [then, otherwise]) => {
+    match (&node.op.def().lower, inner.as_slice()) {
+        (Lower::Step(StepKind::Branch), [then, otherwise]) => {
             let more = |a: &Dim, b: &Dim| (a.clone() - b.clone()).is_never_negative();
             let larger = |a: &Cost, b: &Cost| {
                 more(&a.flops, &b.flops) && more(&a.read, &b.read) && more(&a.written, &b.written)
@@ -182,7 +180,7 @@ pub fn node(graph: &Graph, func: &Func, node: &Node) -> Cost {
             })
         }
         // The gradient is not run by the function itself.
-        (Op::CustomGrad, [forward, _]) => own.plus(forward),
+        (Lower::Never, [forward, _]) => own.plus(forward),
         (_, all) => all.iter().fold(own, |sum, cost| sum.plus(cost)),
     }
 }

@@ -16,9 +16,9 @@ mod queues;
 
 use crate::eval::{Array, Data};
 use crate::graph::{Func, Graph, Node, RegionId, ValueId, VarId};
+use crate::lower::{Lower, StepKind};
 use crate::op::{Eval, EvalCx};
 use crate::ops::Op;
-use crate::ops::queue::is_queue_op;
 use crate::require::requirements;
 use crate::{Dim, Tensor, TensorType, diag::Span};
 use cranelift_entity::SecondaryMap;
@@ -360,16 +360,23 @@ impl Machine<'_> {
 
     /// Ops that need state, regions or the outside.
     fn special(&mut self, node: &Node, mut operands: Vec<Array>) -> Result<Vec<Array>, Error> {
-        match node.op {
-            Op::Read => Ok(vec![self.var(node)?.clone()]),
-            Op::Assign => {
+        let Lower::Step(kind) = node.op.def().lower else {
+            // Any other op with a body means its body.
+            return match node.regions.first() {
+                Some(region) => self.region(*region, operands),
+                None => Err(bug(format!("the interpreter does not know `{}`", node.op.name()))),
+            };
+        };
+        match kind {
+            StepKind::Read => Ok(vec![self.var(node)?.clone()]),
+            StepKind::Assign => {
                 let [value] = take(node, operands)?;
                 *self.var(node)? = value;
                 Ok(vec![])
             }
-            Op::AssignAdd | Op::AssignSub => {
+            StepKind::Update(op) => {
                 let [value] = take(node, operands)?;
-                let sign = if node.op == Op::AssignAdd { 1 } else { -1 };
+                let sign = if op == Op::Sub { -1 } else { 1 };
                 let var = self.var(node)?;
                 *var = match (&var.data, &value.data) {
                     (Data::Float(a), Data::Float(b)) => {
@@ -383,22 +390,21 @@ impl Machine<'_> {
                 };
                 Ok(vec![])
             }
-            Op::ScatterAssign | Op::ScatterAssignAdd => {
+            StepKind::ScatterRows { add } => {
                 let [ids, updates] = take(node, operands)?;
-                let add = node.op == Op::ScatterAssignAdd;
                 let name = node.op.name();
                 let var = self.var(node)?;
                 *var = scatter(var, &ids, &updates, add)
                     .map_err(|why| Error::new("E0510", format!("`{name}`: {why}")))?;
                 Ok(vec![])
             }
-            Op::Save => {
+            StepKind::Save => {
                 let names = node.attrs.str("names").split(',').map(str::to_string);
                 let tensors = names.zip(operands).collect();
                 self.state.files.insert(node.attrs.str("path").to_string(), tensors);
                 Ok(vec![])
             }
-            Op::Restore => {
+            StepKind::Restore => {
                 let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
                 let file = self.state.files.get(path);
                 let file =
@@ -414,7 +420,7 @@ impl Machine<'_> {
                 *var = value;
                 Ok(vec![])
             }
-            Op::Print => {
+            StepKind::Print => {
                 let [x] = take(node, operands)?;
                 let label = node.attrs.str("label");
                 let colon = if label.is_empty() { "" } else { ": " };
@@ -423,7 +429,7 @@ impl Machine<'_> {
                     .map_err(|e| Error::new("E0519", format!("cannot print: {e}")))?;
                 Ok(vec![])
             }
-            Op::Assert => {
+            StepKind::Assert => {
                 let [cond] = take(node, operands)?;
                 let Data::Bool(cond) = &cond.data else { return Err(bug("assert".into())) };
                 if cond.iter().all(|c| *c) {
@@ -435,7 +441,7 @@ impl Machine<'_> {
                 };
                 Err(Error::new("E0509", message))
             }
-            Op::CheckFinite => {
+            StepKind::CheckFinite => {
                 let Some((x, from)) = operands.split_first() else {
                     return Err(bug("a check of nothing".into()));
                 };
@@ -447,19 +453,19 @@ impl Machine<'_> {
                     op => Error::new("E0535", format!("`{op}` made a NaN or an infinity")),
                 })
             }
-            Op::StackPush => {
+            StepKind::Push => {
                 let [x] = take(node, operands)?;
                 self.stacks.entry(node.attrs.str("stack").to_string()).or_default().push(x);
                 Ok(vec![])
             }
-            Op::StackPop => {
+            StepKind::Pop => {
                 let name = node.attrs.str("stack");
                 let x = self.stacks.get_mut(name).and_then(Vec::pop);
                 Ok(vec![x.ok_or_else(|| {
                     Error::new("E0550", format!("nothing is left on the stack `{name}`"))
                 })?])
             }
-            Op::If => {
+            StepKind::Branch => {
                 // Regions are `then`, `else`.
                 let taken = if operands.first().is_some_and(truth) { 0 } else { 1 };
                 match node.regions.get(taken) {
@@ -467,7 +473,7 @@ impl Machine<'_> {
                     None => Err(bug("`if` without a branch".into())),
                 }
             }
-            Op::While => {
+            StepKind::Loop => {
                 let [cond, body] = node.regions[..] else {
                     return Err(bug("`while` without its regions".into()));
                 };
@@ -479,12 +485,8 @@ impl Machine<'_> {
                     operands = self.region(body, operands)?;
                 }
             }
-            op if is_queue_op(op) => self.queue_op(node, operands),
-            // Any other op with a body means its body.
-            op => match node.regions.first() {
-                Some(region) => self.region(*region, operands),
-                None => Err(bug(format!("the interpreter does not know `{}`", op.name()))),
-            },
+            StepKind::Queue(action) => self.queue_op(action, node, operands),
+            StepKind::CheckIndex => Err(bug("`check_index` is evaluated like a pure op".into())),
         }
     }
 

@@ -3,7 +3,8 @@
 //! Code map
 //! - [`ty`], [`attr`], [`tensor`]: what values look like;
 //! - [`graph`]: the graph in memory; [`build`]: the only way to add nodes;
-//! - [`op`]: the record each op fills in; [`ops`]: one file per op;
+//! - [`op`]: the record each op fills in; [`ops`]: one file per op; [`facts`]: what passes
+//!   may rely on;
 //! - [`text`]: lexer, parser, resolver, printer, formatter;
 //! - [`diag`]: spans, codes, rendering;
 //! - [`eval`]: arrays of the reference semantics; [`interp`]: the interpreter;
@@ -25,6 +26,7 @@ pub mod cost;
 pub mod diag;
 pub mod element;
 pub mod eval;
+pub mod facts;
 pub mod graph;
 pub mod interp;
 pub mod lower;

@@ -7,7 +7,8 @@
 
 use crate::kernel::{Combine, Elementary, Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::vjp::ExpandFn;
-use crate::{Attrs, Dim, TensorType};
+use crate::{Attrs, Dim, Op, TensorType};
+use tfc_abi::plan::QueueAction;
 
 pub enum Lower {
     /// One result element from the operand elements at the same index.
@@ -28,12 +29,37 @@ pub enum Lower {
     Expand(ExpandFn),
     /// The value is in the attributes.
     Constant,
-    /// Reads or writes a variable; `print` and `assert` too: scheduled as steps.
-    Effect,
-    /// `if`, `while`: scheduled as structured steps.
-    Region,
+    /// A step of its own, in the order of effects.
+    Step(StepKind),
     /// Gone before lowering.
     Never,
+}
+
+/// Which step of a plan an op with an effect becomes, and what the interpreter does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StepKind {
+    /// None: the variable is read where it is.
+    Read,
+    Assign,
+    /// As an assignment of what this op makes of the variable and the operand.
+    Update(Op),
+    /// Rows of a variable replaced, or added to.
+    ScatterRows {
+        add: bool,
+    },
+    Save,
+    Restore,
+    Print,
+    Assert,
+    CheckFinite,
+    CheckIndex,
+    Push,
+    Pop,
+    Queue(QueueAction),
+    /// Regions `then`, `else`.
+    Branch,
+    /// Regions `cond`, `body`.
+    Loop,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +74,26 @@ pub enum Reduction {
     /// more extreme than any number, and over no elements it is 0.
     ArgMax,
     ArgMin,
+}
+
+impl Reduction {
+    /// The op that makes one result of two; none where a result does not say enough.
+    pub fn combining(self) -> Option<Op> {
+        match self {
+            Reduction::Sum => Some(Op::Add),
+            Reduction::Prod => Some(Op::Mul),
+            Reduction::Max => Some(Op::Maximum),
+            Reduction::Min => Some(Op::Minimum),
+            Reduction::And => Some(Op::And),
+            Reduction::Or => Some(Op::Or),
+            Reduction::ArgMax | Reduction::ArgMin => None,
+        }
+    }
+
+    /// Whether each step rounds, so that half precision is summed up in `f32`.
+    pub fn rounds(self) -> bool {
+        matches!(self, Reduction::Sum | Reduction::Prod)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -13,6 +13,9 @@ use crate::rule::Rule;
 use crate::vjp::VjpFn;
 use crate::{Attr, Attrs, DType, TensorType};
 
+pub use crate::facts::{Facts, Moves, Range};
+pub use crate::ops::bounds::Indices;
+
 pub struct OpDef {
     pub name: &'static str,
     /// One sentence for the reference, in the indicative: "Adds two tensors."
@@ -29,6 +32,10 @@ pub struct OpDef {
     pub grad: Grad,
     /// Rewrites that start at this op.
     pub rules: &'static [Rule],
+    /// What passes may rely on. A fact that is left out costs an optimisation.
+    pub facts: Facts,
+    /// Which operands are indices that must be in range.
+    pub indices: Indices,
     /// What must hold for run-time dims so that every index is in range; checked when
     /// an entry is called. `require::nothing` if inference sees to it all.
     pub needs: NeedsFn,

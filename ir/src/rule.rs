@@ -110,7 +110,7 @@ impl Fact {
         }
     }
 
-    pub fn bit(self) -> u8 {
+    pub const fn bit(self) -> u8 {
         1 << self as u8
     }
 }

@@ -15,10 +15,11 @@ use std::collections::BTreeMap;
 use tfc_ir::build::NodeSpec;
 use tfc_ir::diag::Diag;
 use tfc_ir::eval::{Array, Data};
+use tfc_ir::facts::{IntRange, IntegersCx};
 use tfc_ir::graph::Def;
-use tfc_ir::op::Effect;
-use tfc_ir::ops::bounds::{self, Indices};
-use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, ValueId};
+use tfc_ir::op::{Effect, Moves};
+use tfc_ir::ops::bounds::{self, IndexUse, IndicesCx};
+use tfc_ir::{Attr, Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId};
 
 pub fn checks(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
     let unchecked = options.unchecked;
@@ -32,7 +33,8 @@ fn run(graph: &Graph, func: &Func, unchecked: bool) -> Result<(Func, bool), Stop
         let node = &r.old.nodes[id];
         let types: Vec<_> = node.operands.iter().map(|v| r.old.ty(*v)).collect();
         let var = node.var.map(|v| &graph.vars[v].ty);
-        let found = bounds::indices(node.op, &node.attrs, &types, var);
+        let cx = IndicesCx { attrs: &node.attrs, operands: &types, var };
+        let found = bounds::indices(node.op, &cx);
         if found.is_empty() {
             return Ok(None);
         }
@@ -75,11 +77,16 @@ fn name(func: &Func, ids: ValueId) -> String {
             break;
         }
         match func.def(at).map(|n| &func.nodes[n]) {
-            Some(n) if matches!(n.op, Op::Reshape | Op::Cast) => at = n.operands[0],
+            Some(n) if renames(n) => at = n.operands[0],
             _ => break,
         }
     }
     own(at).unwrap_or_default()
+}
+
+/// Whether a node gives its operand another shape or element type, no more.
+fn renames(node: &Node) -> bool {
+    matches!(node.op.def().facts.moves, Moves::Reshaped | Moves::Converted)
 }
 
 /// Moves checks in front of writes.
@@ -153,154 +160,57 @@ impl Loops {
 }
 
 /// Whether all indices are certain to be in range.
-fn in_range(func: &Func, loops: &Loops, ids: ValueId, at: &Indices) -> bool {
+fn in_range(func: &Func, loops: &Loops, ids: ValueId, at: &IndexUse) -> bool {
     let Some(range) = range(func, loops, ids, 16) else { return false };
     let room = at.size.clone() - at.width.clone() + 1i64.into() - range.end;
     range.start >= 0 && room.is_never_negative()
 }
 
-/// Elements are at least `start` and below `end`.
-#[derive(Clone)]
-struct Range {
-    start: i64,
-    end: Dim,
-}
-
-impl Range {
-    fn shifted(self, by: i64) -> Option<Range> {
-        Some(Range { start: self.start.checked_add(by)?, end: self.end + by.into() })
-    }
-
-    /// Where the elements may also be of another range.
-    fn or(self, other: Range) -> Option<Range> {
-        let start = self.start.min(other.start);
-        let end = if (self.end.clone() - other.end.clone()).is_never_negative() {
-            self.end
-        } else if (other.end.clone() - self.end).is_never_negative() {
-            other.end
-        } else {
-            return None;
-        };
-        Some(Range { start, end })
-    }
-}
-
 /// Bounds of a tensor of integers that its definition shows. `fuel` limits how far
 /// is looked.
-fn range(func: &Func, loops: &Loops, value: ValueId, fuel: u32) -> Option<Range> {
+fn range(func: &Func, loops: &Loops, value: ValueId, fuel: u32) -> Option<IntRange> {
     let fuel = fuel.checked_sub(1)?;
     let Def::Node(id, _) = func.values[value].def else { return counter(func, loops, value) };
     let node = &func.nodes[id];
-    let of = |i: usize| range(func, loops, node.operands[i], fuel);
-    match node.op {
-        Op::Const => {
-            let tensor = node.attrs.tensor("value")?;
-            let Data::Int(a) = Array::from_tensor(tensor).data else { return None };
-            let (low, high) = (a.iter().min()?, a.iter().max()?);
-            Some(Range { start: *low, end: high.checked_add(1)?.into() })
-        }
-        Op::Iota => {
-            let end = func.ty(value).shape.get(node.attrs.int("axis") as usize)?.clone();
-            whole(func.ty(value).dtype, Range { start: 0, end })
-        }
-        Op::RandomPermutation => {
-            let end = func.ty(value).shape.first()?.clone();
-            whole(func.ty(value).dtype, Range { start: 0, end })
-        }
-        Op::ArgMax | Op::ArgMin => {
-            let axis = node.attrs.int("axis") as usize;
-            // Along an empty axis the result is 0.
-            let end = func.ty(node.operands[0]).shape.get(axis)?.clone();
-            end.as_const().filter(|n| *n > 0)?;
-            whole(func.ty(value).dtype, Range { start: 0, end })
-        }
-        Op::Cast => {
-            let narrow = func.ty(value).dtype;
-            if !func.ty(node.operands[0]).dtype.is_int() {
-                return None;
-            }
-            whole(narrow, of(0)?)
-        }
-        Op::Reshape
-        | Op::Broadcast
-        | Op::Transpose
-        | Op::Slice
-        | Op::Reverse
-        | Op::StopGradient => of(0),
-        Op::Gather => of(0).filter(|_| !func.ty(node.operands[0]).shape.iter().any(Dim::is_zero)),
-        Op::Concat => {
-            let mut all = (0..node.operands.len()).map(of);
-            let first = all.next()??;
-            all.try_fold(first, |a, b| a.or(b?))
-        }
-        Op::Select => of(1)?.or(of(2)?),
-        Op::Clamp => {
-            // Where the bounds cross, the upper one wins.
-            let (low, high) = (of(1)?, of(2)?);
-            Some(Range { start: low.start.min(high.start), end: high.end })
-        }
-        Op::Maximum => match (of(0), of(1)) {
-            (Some(a), Some(b)) => Some(Range { start: a.start.max(b.start), ..a.or(b)? }),
-            _ => None,
-        },
-        Op::Minimum => match (of(0), of(1)) {
-            (Some(a), Some(b)) if a.start >= 0 && b.start >= 0 => {
-                let end =
-                    if (a.end.clone() - b.end.clone()).is_never_negative() { b.end } else { a.end };
-                Some(Range { start: 0, end })
-            }
-            _ => None,
-        },
-        Op::Rem => {
-            let (a, b) = (of(0)?, of(1)?);
-            (a.start >= 0 && b.start > 0).then(|| Range { start: 0, end: b.end - 1i64.into() })
-        }
-        // Constants only: sums of dims might wrap.
-        Op::Add | Op::Sub => {
-            let (a, b) = (of(0)?, constant(func, node.operands[1]));
-            let by = if node.op == Op::Add { b? } else { b?.checked_neg()? };
-            a.end.as_const()?;
-            whole(func.ty(value).dtype, a.shifted(by)?)
-        }
-        _ => None,
+    if node.op == Op::Const {
+        let Data::Int(a) = Array::from_tensor(node.attrs.tensor("value")?).data else {
+            return None;
+        };
+        let (low, high) = (a.iter().min()?, a.iter().max()?);
+        return Some(IntRange { start: *low, end: high.checked_add(1)?.into() });
     }
-}
-
-/// A range that an element type can hold.
-fn whole(dtype: DType, range: Range) -> Option<Range> {
-    let (low, high) = match dtype {
-        DType::I8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
-        DType::U8 => (0, i64::from(u8::MAX)),
-        DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
-        DType::I64 => return Some(range),
-        _ => return None,
-    };
-    let fits = match range.end.as_const() {
-        Some(end) => end - 1 <= high,
-        // A dim that no i32 holds would take 2^31 elements to give.
-        None => dtype == DType::I32,
-    };
-    (fits && range.start >= low).then_some(range)
+    let of = |i: usize| range(func, loops, node.operands[i], fuel);
+    let facts = &node.op.def().facts;
+    if let Some(mut sources) = facts.moves.sources(node.operands.len()) {
+        let first = of(sources.next()?)?;
+        return sources.try_fold(first, |all, i| all.or(of(i)?));
+    }
+    let operands: Vec<&TensorType> = node.operands.iter().map(|v| func.ty(*v)).collect();
+    (facts.integers)(&IntegersCx {
+        attrs: &node.attrs,
+        operands: &operands,
+        result: func.ty(value),
+        range: &of,
+        constant: &|i| constant(func, node.operands[i]),
+    })
 }
 
 /// The one value of a constant.
 fn constant(func: &Func, value: ValueId) -> Option<i64> {
     let node = &func.nodes[func.def(value)?];
-    match node.op {
-        Op::Const => {
-            let Data::Int(a) = Array::from_tensor(node.attrs.tensor("value")?).data else {
-                return None;
-            };
-            let first = *a.first()?;
-            a.iter().all(|v| *v == first).then_some(first)
-        }
-        Op::Broadcast => constant(func, node.operands[0]),
-        _ => None,
+    if node.op == Op::Const {
+        let Data::Int(a) = Array::from_tensor(node.attrs.tensor("value")?).data else {
+            return None;
+        };
+        let first = *a.first()?;
+        return a.iter().all(|v| *v == first).then_some(first);
     }
+    let repeats = node.op.def().facts.moves == Moves::Repeated;
+    repeats.then(|| constant(func, node.operands[0])).flatten()
 }
 
 /// The range of a loop's counter, in its body: `while (t = 0) t < N { yield t + 1 }`.
-fn counter(func: &Func, loops: &Loops, value: ValueId) -> Option<Range> {
+fn counter(func: &Func, loops: &Loops, value: ValueId) -> Option<IntRange> {
     let Def::Param(body, i) = func.values[value].def else { return None };
     let node = &func.nodes[*loops.0.get(&body)?];
     let i = i as usize;
@@ -316,7 +226,7 @@ fn counter(func: &Func, loops: &Loops, value: ValueId) -> Option<Range> {
     }
     let test = &func.regions[node.regions[0]];
     let end = limit(func, *test.results.first()?, test.params[i])?;
-    Some(Range { start, end })
+    Some(IntRange { start, end })
 }
 
 /// What a condition says that a value is below.
@@ -327,7 +237,7 @@ fn limit(func: &Func, cond: ValueId, value: ValueId) -> Option<Dim> {
             return Some(c.into());
         }
         let mut node = &func.nodes[func.def(v)?];
-        while node.op == Op::Cast {
+        while node.op.def().facts.moves == Moves::Converted {
             node = &func.nodes[func.def(node.operands[0])?];
         }
         if node.op == Op::DimSize { node.attrs.shape("size").first().cloned() } else { None }

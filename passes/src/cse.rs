@@ -10,6 +10,7 @@ use crate::util::{Stop, each_func, rewrite};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Attrs, Func, Graph, Node, Op, RegionId, ValueId, VarId};
 
@@ -44,7 +45,7 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
                     versions.insert(v, next);
                 }
                 // A read straight after an assignment is the value assigned.
-                if let (Op::Assign, Some(v)) = (node.op, node.var) {
+                if let (Lower::Step(StepKind::Assign), Some(v)) = (&node.op.def().lower, node.var) {
                     let key =
                         (Op::Read, vec![], Attrs::none(), node.device.clone(), Some((v, next)));
                     let value = r.get(node.operands[0]);

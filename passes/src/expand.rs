@@ -5,8 +5,8 @@ use crate::pipeline::{Options, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::{GraphEmit, NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
-use tfc_ir::lower::Lower;
-use tfc_ir::vjp::V;
+use tfc_ir::lower::{Lower, StepKind};
+use tfc_ir::vjp::{ExpandFn, V};
 use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, ValueId};
 
 /// Expansions may use composite ops themselves, but not for ever.
@@ -36,33 +36,33 @@ fn once(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
     }
     let new = rewrite(graph, func, &mut |r, id| {
         let node = &r.old.nodes[id];
-        if !composite(node) {
-            return Ok(None);
+        match node.op.def().lower {
+            Lower::Expand(expand) => expanded(r, node, expand).map(|v| Some(vec![v])),
+            Lower::Step(StepKind::Update(op)) => update(r, id, op).map(|()| Some(vec![])),
+            _ => Ok(None),
         }
-        if let Lower::Expand(expand) = node.op.def().lower {
-            let operands: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
-            let mut builder = r.builder(&node.origin());
-            let emit = GraphEmit::new(&mut builder);
-            let operands: Vec<V> = operands.iter().map(|v| emit.opaque(*v)).collect();
-            let value = expand(&emit, &operands, &node.attrs);
-            let value = emit.value(value);
-            emit.finish()?;
-            return Ok(Some(vec![value]));
-        }
-        update(r, id)?;
-        Ok(Some(vec![]))
     })?;
     Ok((new, true))
 }
 
+fn expanded(r: &mut Rewriter<'_>, node: &Node, expand: ExpandFn) -> Result<ValueId, Stop> {
+    let operands: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
+    let mut builder = r.builder(&node.origin());
+    let emit = GraphEmit::new(&mut builder);
+    let operands: Vec<V> = operands.iter().map(|v| emit.opaque(*v)).collect();
+    let value = expand(&emit, &operands, &node.attrs);
+    let value = emit.value(value);
+    emit.finish()?;
+    Ok(value)
+}
+
 fn composite(node: &Node) -> bool {
-    matches!(node.op.def().lower, Lower::Expand(_))
-        || matches!(node.op.name(), "assign_add" | "assign_sub")
+    matches!(node.op.def().lower, Lower::Expand(_) | Lower::Step(StepKind::Update(_)))
 }
 
 /// `assign_add(v, x)` is `assign(v, read(v) + x)`; the kernel that adds then
 /// stores in place.
-fn update(r: &mut Rewriter<'_>, id: NodeId) -> Result<(), Stop> {
+fn update(r: &mut Rewriter<'_>, id: NodeId, op: Op) -> Result<(), Stop> {
     let node = &r.old.nodes[id];
     let x = r.get(node.operands[0]);
     let with = |op: Op, operands: &[ValueId]| NodeSpec {
@@ -72,7 +72,6 @@ fn update(r: &mut Rewriter<'_>, id: NodeId) -> Result<(), Stop> {
     };
     let read = r.builder(&node.origin()).node(with(Op::Read, &[]))?;
     let old = r.new.nodes[read].results[0];
-    let op = if node.op.name() == "assign_sub" { Op::Sub } else { Op::Add };
     let sum = r.builder(&node.origin()).emit(op, &[old, x], Attrs::none())?;
     let after = node.after.iter().filter_map(|n| r.node(*n)).collect();
     let spec = NodeSpec { after, ..with(Op::Assign, &[sum]) };

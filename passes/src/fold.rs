@@ -12,7 +12,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::lower::Lower;
 use tfc_ir::magnitude::is_normal;
-use tfc_ir::op::{Eval, EvalCx};
+use tfc_ir::op::{Eval, EvalCx, Moves};
 use tfc_ir::{Attr, Attrs, DType, Func, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId};
 
 /// Folding must not grow the program.
@@ -62,7 +62,7 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
         return Ok(None);
     }
     // Repeating one value is what `broadcast` is for.
-    if node.op == Op::Broadcast && splat(r, operands[0]).is_some() {
+    if def.facts.moves == Moves::Repeated && splat(r, operands[0]).is_some() {
         return Ok(None);
     }
     let literals: Option<Vec<Array>> = operands
@@ -84,20 +84,18 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
 /// The one value of a constant, or of a repeated one.
 fn splat(r: &Rewriter<'_>, value: ValueId) -> Option<Array> {
     let node = r.def(value)?;
-    match node.op {
-        Op::Const => {
-            let t = node.attrs.tensor("value")?;
-            let size = t.dtype().size();
-            let first = t.bytes().get(..size)?;
-            if !t.bytes().chunks_exact(size).all(|e| e == first) {
-                return None;
-            }
-            let one = Tensor::from_bytes(t.dtype(), vec![], first.into())?;
-            Some(Array::from_tensor(&one))
+    if node.op == Op::Const {
+        let t = node.attrs.tensor("value")?;
+        let size = t.dtype().size();
+        let first = t.bytes().get(..size)?;
+        if !t.bytes().chunks_exact(size).all(|e| e == first) {
+            return None;
         }
-        Op::Broadcast => splat(r, node.operands[0]),
-        _ => None,
+        let one = Tensor::from_bytes(t.dtype(), vec![], first.into())?;
+        return Some(Array::from_tensor(&one));
     }
+    let repeats = node.op.def().facts.moves == Moves::Repeated;
+    repeats.then(|| splat(r, node.operands[0])).flatten()
 }
 
 type EvalFn = fn(&EvalCx<'_>) -> Result<Vec<Array>, String>;

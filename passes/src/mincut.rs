@@ -20,7 +20,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::element::map_cost;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
-use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, ValueId, VarId};
+use tfc_ir::{Dim, Func, Graph, Node, NodeId, ValueId, VarId};
 
 /// Bytes that live across the turning point, before and after.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -89,10 +89,7 @@ const CHEAP: u32 = 10;
 pub(crate) fn cheap(node: &Node) -> bool {
     let simple = match node.op.def().lower {
         Lower::Map(_) => map_cost(node.op).ops <= CHEAP,
-        Lower::Index(_) => matches!(
-            node.op,
-            Op::Broadcast | Op::Transpose | Op::Slice | Op::Reverse | Op::Iota | Op::OneHot
-        ),
+        Lower::Index(_) => node.op.def().facts.moves.is_cheap(),
         Lower::Reshape | Lower::Constant => true,
         _ => false,
     };
@@ -101,17 +98,7 @@ pub(crate) fn cheap(node: &Node) -> bool {
 
 /// Whether a value is there without being kept: it is in no buffer of its own.
 fn free(func: &Func, v: ValueId) -> bool {
-    match func.def(v) {
-        None => true,
-        Some(n) => match func.nodes[n].op {
-            Op::Const | Op::Read => true,
-            // A repeated literal is part of the code.
-            Op::Broadcast => {
-                func.def(func.nodes[n].operands[0]).is_some_and(|d| func.nodes[d].op == Op::Const)
-            }
-            _ => false,
-        },
-    }
+    func.def(v).is_none_or(|n| crate::lower::updates::is_leaf(func, &func.nodes[n]))
 }
 
 struct Liveness {
@@ -276,7 +263,10 @@ fn overwritten(func: &Func, live: &Liveness, crossing: &BTreeSet<ValueId>) -> BT
             continue;
         }
         for operand in &node.operands {
-            let read = func.def(*operand).map(|d| &func.nodes[d]).filter(|d| d.op == Op::Read);
+            let read = func
+                .def(*operand)
+                .map(|d| &func.nodes[d])
+                .filter(|d| d.op.def().effect == Effect::Read);
             let first_write = read.and_then(|d| d.var).and_then(|var| written.get(&var));
             if first_write.is_some_and(|at| *at < until) {
                 out.insert(v);
@@ -286,6 +276,11 @@ fn overwritten(func: &Func, live: &Liveness, crossing: &BTreeSet<ValueId>) -> BT
         }
     }
     out
+}
+
+/// The same bytes under another shape.
+fn is_view(node: &Node) -> bool {
+    matches!(node.op.def().lower, Lower::Reshape)
 }
 
 /// What contractions after a point read, also under another shape.
@@ -299,7 +294,7 @@ fn operands_of_contractions(func: &Func, turn: usize) -> BTreeSet<ValueId> {
         for operand in &node.operands {
             let mut v = *operand;
             out.insert(v);
-            while let Some(n) = func.def(v).filter(|n| func.nodes[*n].op == Op::Reshape) {
+            while let Some(n) = func.def(v).filter(|n| is_view(&func.nodes[*n])) {
                 v = func.nodes[n].operands[0];
                 out.insert(v);
             }

@@ -9,7 +9,7 @@ use crate::pipeline::{Options, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
-use tfc_ir::op::Effect;
+use tfc_ir::op::{Effect, Moves};
 use tfc_ir::{Attr, Attrs, Func, Graph, Node, Op, ValueId};
 
 pub fn numerics(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
@@ -31,7 +31,8 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
         let node = &r.old.nodes[id];
         let effect = node.op.def().effect;
         // These only repeat or rename what others computed.
-        let moves = matches!(node.op, Op::Const | Op::Broadcast | Op::Reshape);
+        let moves = matches!(node.op.def().facts.moves, Moves::Repeated | Moves::Reshaped)
+            || node.op == Op::Const;
         let computes = effect == Effect::Pure && !moves || effect == Effect::Read;
         if !computes || !node.regions.is_empty() {
             return Ok(None);

@@ -16,9 +16,11 @@
 
 use crate::egraph::FloatMode;
 use crate::pipeline::{Options, Passed};
-use crate::util::{Stop, each_func, rewrite};
+use crate::util::{Stop, each_func, is_zero, rewrite};
 use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Lower, StepKind};
+use tfc_ir::op::Moves;
 use tfc_ir::{Attr, Attrs, Func, Graph, NodeId, Op, ValueId};
 
 pub fn sparse(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
@@ -32,11 +34,9 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
     let mut changed = false;
     let new = rewrite(graph, func, &mut |r, id| {
         let node = &r.old.nodes[id];
-        if !matches!(node.op, Op::AssignAdd | Op::AssignSub) {
-            return Ok(None);
-        }
+        let Lower::Step(StepKind::Update(op)) = node.op.def().lower else { return Ok(None) };
         let mut factors = vec![];
-        if node.op == Op::AssignSub {
+        if op == Op::Sub {
             factors.push(Factor::Minus);
         }
         let mut rows = vec![];
@@ -71,7 +71,7 @@ fn collect(r: &Rewriter<'_>, value: ValueId, factors: &[Factor], out: &mut Vec<R
     let with = |factor: Factor| [factors, &[factor]].concat();
     match (node.op, node.operands.as_slice()) {
         (Op::ScatterAdd, &[base, ids, updates]) => {
-            if !is_zero(r, base) && !collect(r, base, factors, out) {
+            if !is_zero(&r.new, base) && !collect(r, base, factors, out) {
                 return false;
             }
             out.push(Rows { ids, updates, factors: factors.to_vec() });
@@ -98,16 +98,7 @@ fn collect(r: &Rewriter<'_>, value: ValueId, factors: &[Factor], out: &mut Vec<R
 fn scalar(r: &Rewriter<'_>, value: ValueId) -> Option<ValueId> {
     let node = r.def(value)?;
     let from = *node.operands.first()?;
-    (node.op == Op::Broadcast && r.new.ty(from).rank() == 0).then_some(from)
-}
-
-fn is_zero(r: &Rewriter<'_>, value: ValueId) -> bool {
-    let Some(node) = r.def(value) else { return false };
-    match node.op {
-        Op::Const => node.attrs.tensor("value").is_some_and(|t| t.bytes().iter().all(|b| *b == 0)),
-        Op::Broadcast | Op::Reshape => is_zero(r, node.operands[0]),
-        _ => false,
-    }
+    (node.op.def().facts.moves == Moves::Repeated && r.new.ty(from).rank() == 0).then_some(from)
 }
 
 fn update(r: &mut Rewriter<'_>, id: NodeId, rows: &[Rows]) -> Result<(), Stop> {

@@ -9,7 +9,7 @@ use crate::pipeline::{Options, Passed};
 use crate::util::{each_func, rewrite};
 use tfc_ir::build::GraphEmit;
 use tfc_ir::diag::Diag;
-use tfc_ir::lower::{Lower, Reduction};
+use tfc_ir::lower::Lower;
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Node, Op, ValueId};
 
@@ -25,14 +25,14 @@ const MANY: i64 = 1 << 6;
 pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
         let mut any = false;
-        func.walk(&mut |_, node| any |= rows(func, node).is_some());
+        func.walk(&mut |_, node| any |= cut(func, node).is_some());
         if !any {
             return Ok((func.clone(), false));
         }
         let new = rewrite(graph, func, &mut |r, id| {
             let old = r.old;
             let node = &old.nodes[id];
-            let Some(rows) = rows(old, node) else { return Ok(None) };
+            let Some(cut) = cut(old, node) else { return Ok(None) };
             let operand: ValueId = r.get(node.operands[0]);
             let to = old.ty(node.results[0]).clone();
             let mut builder = r.builder(&node.origin());
@@ -41,9 +41,9 @@ pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
             let e: &dyn Emit = &emit;
             // Half-precision sums are rounded once, at the end.
             let half = matches!(to.dtype, DType::F16 | DType::BF16);
-            let sums = half && matches!(node.op, Op::Sum | Op::Prod);
+            let sums = half && cut.rounds;
             let x = if sums { e.cast(x, DType::F32) } else { x };
-            let y = in_steps(e, node.op, x, &rows);
+            let y = in_steps(e, node.op, &cut, x);
             let y = if sums { e.cast(y, to.dtype) } else { y };
             let y = e.reshape(y, &to.shape);
             let value = emit.value(y);
@@ -52,6 +52,15 @@ pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
         })?;
         Ok((new, true))
     })
+}
+
+/// How a large reduction is done in steps.
+struct Cut {
+    rows: Rows,
+    /// Makes one result of two.
+    combine: Op,
+    /// Each step rounds.
+    rounds: bool,
 }
 
 /// How a tensor is cut.
@@ -64,11 +73,10 @@ enum Rows {
 }
 
 /// The rows to reduce first, if this is a large reduction to a scalar.
-fn rows(func: &Func, node: &Node) -> Option<Rows> {
+fn cut(func: &Func, node: &Node) -> Option<Cut> {
     let Lower::Reduce(kind) = node.op.def().lower else { return None };
-    if matches!(kind, Reduction::ArgMax | Reduction::ArgMin) {
-        return None;
-    }
+    let combine = kind.combining()?;
+    let cut = |rows: Rows| Cut { rows, combine, rounds: kind.rounds() };
     let from = func.ty(node.operands[0]);
     if !func.ty(node.results[0]).elements().is_one() || from.elements().is_one() {
         return None;
@@ -81,15 +89,15 @@ fn rows(func: &Func, node: &Node) -> Option<Rows> {
         let enough = |n: &usize| {
             known(&from.shape[..*n]).is_some_and(|rows| rows >= MANY && all / rows >= ROW)
         };
-        return Some((1..from.rank()).find(enough).map_or(Rows::Flat(all), Rows::Axes));
+        return Some(cut((1..from.rank()).find(enough).map_or(Rows::Flat(all), Rows::Axes)));
     }
     // Sizes of a run: all axes up to the last such size, if rows are long.
     let first = 1 + from.shape.iter().rposition(|d| d.as_const().is_none())?;
-    (known(&from.shape[first..])? >= ROW).then_some(Rows::Axes(first))
+    (known(&from.shape[first..])? >= ROW).then_some(cut(Rows::Axes(first)))
 }
 
-fn in_steps(e: &dyn Emit, op: Op, x: V, rows: &Rows) -> V {
-    match *rows {
+fn in_steps(e: &dyn Emit, op: Op, cut: &Cut, x: V) -> V {
+    match cut.rows {
         Rows::Axes(first) => {
             let rank = e.ty(x).rank();
             let inner = reduce(e, op, x, first..rank);
@@ -108,12 +116,12 @@ fn in_steps(e: &dyn Emit, op: Op, x: V, rows: &Rows) -> V {
             };
             let shape = [Dim::constant(whole / FLAT_ROW), Dim::constant(FLAT_ROW)];
             let lines = e.reshape(part(0, whole), &shape);
-            let total = in_steps(e, op, lines, &Rows::Axes(1));
+            let total = in_steps(e, op, &Cut { rows: Rows::Axes(1), ..*cut }, lines);
             if whole == all {
                 return total;
             }
             let rest = reduce(e, op, part(whole, all), 0..1);
-            e.emit(combining(op), &[total, rest], Attrs::none())
+            e.emit(cut.combine, &[total, rest], Attrs::none())
         }
     }
 }
@@ -123,17 +131,4 @@ fn reduce(e: &dyn Emit, op: Op, x: V, axes: std::ops::Range<usize>) -> V {
         .with("axes", Attr::Ints(axes.map(|a| a as i64).collect()))
         .with("keep", Attr::Bool(false));
     e.emit(op, &[x], attrs)
-}
-
-/// The op that combines two results of a reduction.
-fn combining(op: Op) -> Op {
-    match op {
-        Op::Sum => Op::Add,
-        Op::Prod => Op::Mul,
-        Op::ReduceMax => Op::Maximum,
-        Op::ReduceMin => Op::Minimum,
-        Op::All => Op::And,
-        Op::Any => Op::Or,
-        _ => unreachable!("`{}` is no reduction that can be split", op.name()),
-    }
 }

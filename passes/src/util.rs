@@ -3,8 +3,9 @@
 use crate::pipeline::Passed;
 use tfc_ir::build::{Rewriter, Visit};
 use tfc_ir::diag::Diag;
-use tfc_ir::op::InferError;
-use tfc_ir::{Func, Graph};
+use tfc_ir::lower::Lower;
+use tfc_ir::op::{InferError, Moves};
+use tfc_ir::{Func, Graph, Node, ValueId};
 
 /// Why a pass stopped: the user's graph cannot be compiled, or the pass built
 /// something ill-typed (a bug).
@@ -61,4 +62,20 @@ pub(crate) fn rewrite(
     visit: &mut Visit<'_, Stop>,
 ) -> Result<Func, Stop> {
     Rewriter::rewrite(func, &graph.vars, visit)
+}
+
+/// Whether a node is a literal, or one repeated: part of the code of whoever uses it.
+pub(crate) fn is_literal(func: &Func, node: &Node) -> bool {
+    let literal = |n: &Node| matches!(n.op.def().lower, Lower::Constant);
+    let repeats = node.op.def().facts.moves == Moves::Repeated;
+    literal(node) || repeats && func.def(node.operands[0]).is_some_and(|d| literal(&func.nodes[d]))
+}
+
+/// Whether a value is all zero bits by how it is made.
+pub(crate) fn is_zero(func: &Func, value: ValueId) -> bool {
+    let Some(node) = func.def(value).map(|d| &func.nodes[d]) else { return false };
+    if let Lower::Constant = node.op.def().lower {
+        return node.attrs.tensor("value").is_some_and(|t| t.bytes().iter().all(|b| *b == 0));
+    }
+    node.op.def().facts.moves.is_move() && is_zero(func, node.operands[0])
 }

@@ -484,7 +484,7 @@ fn wide(
 
 /// Ops that never round.
 fn is_exact(op: Op) -> bool {
-    rules::moves_only(op)
+    op.def().facts.moves.is_move()
         || matches!(
             op,
             Op::Const

@@ -15,7 +15,7 @@ use crate::{Op, Tensor, TensorType};
 use cranelift_entity::SecondaryMap;
 use std::collections::BTreeSet;
 use tfc_abi::order::Line;
-use tfc_abi::plan::{QueueInfo, QueueKind};
+use tfc_abi::plan::{QueueAction, QueueInfo, QueueKind};
 
 /// The queues of a program.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -64,13 +64,14 @@ impl State {
 impl Machine<'_> {
     pub(super) fn queue_op(
         &mut self,
+        action: QueueAction,
         node: &Node,
         operands: Vec<Array>,
     ) -> Result<Vec<Array>, Error> {
         let var = node.var.ok_or_else(|| bug("a queue's op without a queue".into()))?;
-        match node.op {
-            Op::Enqueue => self.enqueue(var, operands),
-            Op::EnqueueMany => {
+        match action {
+            QueueAction::Enqueue => self.enqueue(var, operands),
+            QueueAction::EnqueueMany => {
                 let rows = operands.first().and_then(|a| a.shape().first().copied()).unwrap_or(0);
                 for row in 0..rows {
                     let parts = operands.iter().map(|a| slice(a, row)).collect::<Result<_, _>>()?;
@@ -78,8 +79,8 @@ impl Machine<'_> {
                 }
                 Ok(vec![])
             }
-            Op::Dequeue => Ok(self.dequeue(var, 1)?.pop().unwrap_or_default()),
-            Op::DequeueMany => {
+            QueueAction::Dequeue => Ok(self.dequeue(var, 1)?.pop().unwrap_or_default()),
+            QueueAction::DequeueMany => {
                 let types: Vec<TensorType> = node
                     .results
                     .iter()
@@ -101,11 +102,11 @@ impl Machine<'_> {
                     .map(|(i, ty)| stack(ty, elements.iter().filter_map(|e| e.get(i))))
                     .collect()
             }
-            Op::Close => {
+            QueueAction::Close => {
                 self.queue(var)?.closed = true;
                 Ok(vec![])
             }
-            _ => {
+            QueueAction::Size => {
                 let len = self.queue(var)?.line.len();
                 Ok(vec![Array::from_tensor(&Tensor::splat(crate::DType::I64, vec![], len as f64))])
             }
@@ -222,7 +223,7 @@ fn gives(op: Op) -> bool {
 }
 
 fn takes(op: Op) -> bool {
-    matches!(op, Op::Dequeue | Op::DequeueMany)
+    crate::ops::queue::action(op).is_some_and(QueueAction::takes)
 }
 
 /// Whether a function does such a thing with a queue.

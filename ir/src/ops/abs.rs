@@ -1,6 +1,7 @@
 //! The absolute value.
 
 use super::util::*;
+use crate::facts::{FINITE, NONNEG, NONZERO};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -18,6 +19,11 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, e.unary(Op::Sign, n.operands[0])))),
     rules: RULES,
+    facts: Facts {
+        range: |cx| Range::new(NONNEG | cx.facts(0) & (FINITE | NONZERO), cx.size(0)),
+        ..Facts::NONE
+    },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Abs, a)),

@@ -2,10 +2,12 @@
 
 use super::util::*;
 use crate::eval::round_to;
+use crate::facts::{IntRange, IntegersCx, NONNEG, NONPOS, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Group, Match, Rule};
+use crate::rule::{Fact, Group, Match, Rule};
 use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -19,11 +21,34 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|_, n, _| Some(n.ct)),
     rules: RULES,
+    facts: Facts { commutes: true, regroups: true, range, integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Add, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a + b, i64::wrapping_add)),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let (a, b) = (cx.size(0), cx.size(1));
+    // What is added to something not negative makes it no smaller.
+    let lo = match (cx.has(0, Fact::NonZero), cx.has(1, Fact::NonZero)) {
+        _ if !(cx.has(0, Fact::NonNeg) && cx.has(1, Fact::NonNeg)) => i16::MIN,
+        (true, false) => a.lo,
+        (false, true) => b.lo,
+        (true, true) => a.lo.max(b.lo),
+        (false, false) => a.lo.min(b.lo),
+    };
+    let size = Magnitude { lo, hi: a.or(b).summed(1).hi };
+    Range::new(cx.facts(0) & cx.facts(1) & (NONNEG | NONPOS), size)
+}
+
+/// Constants only: sums of dims might wrap.
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (range, by) = (cx.range(0)?, (cx.constant)(1)?);
+    range.end.as_const()?;
+    range.shifted(by)?.within(cx.result.dtype)
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("add.zero", "(add x 0)", "x", "zero adds nothing, but -0 + 0 is 0").round(),

@@ -16,6 +16,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Or),

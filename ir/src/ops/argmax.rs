@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_arg,
     grad: Grad::Undefined("argmax has no derivative: its result is an index"),
     rules: &[],
+    facts: Facts { integers: arg_integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::ArgMax),

@@ -1,7 +1,7 @@
 //! Stopping the program when something does not hold.
 
 use crate::attr::AttrKind;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, OpDef};
 
@@ -21,8 +21,10 @@ pub const DEF: OpDef = OpDef {
     infer: |_| Ok(vec![]),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Assert),
     eval: Eval::Interpreter,
 };

@@ -2,7 +2,7 @@
 
 use super::state;
 use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -16,8 +16,10 @@ pub const DEF: OpDef = OpDef {
     infer: state::assignable,
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: |cx| crate::cost::written(cx, crate::cost::none(), false),
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Assign),
     eval: Eval::Interpreter,
 };

@@ -1,9 +1,9 @@
 //! Adding to a variable.
 
 use super::state;
-use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "assign_add",
@@ -16,8 +16,10 @@ pub const DEF: OpDef = OpDef {
     infer: state::accumulable,
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: |cx| crate::cost::written(cx, cx.elements(0), true),
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Update(Op::Add)),
     eval: Eval::Interpreter,
 };

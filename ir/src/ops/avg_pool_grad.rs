@@ -30,6 +30,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Vjp(|e, n, _| Some(e.emit(Op::AvgPool, &[n.ct], window::pool_attrs(n.attrs)))),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         crate::require::window_fits(cx, &Window::pool(cx.attrs), cx.attrs.shape("shape"), need);
     },

@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::attr::AttrKind;
+use crate::facts::{Simpler, SimplerCx};
 use crate::kernel::Ix;
 use crate::lower::Lower;
 use crate::op::*;
@@ -67,6 +68,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.reshape(e.sum(n.ct, &summed), &x.shape))
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Repeated, axes: lies_along, simpler, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
@@ -98,6 +101,32 @@ pub const DEF: OpDef = OpDef {
             .to_owned())])
     }),
 };
+
+fn simpler(cx: &SimplerCx<'_>) -> Option<Simpler> {
+    let axes = cx.attrs.ints("axes");
+    let in_order = || axes.iter().enumerate().all(|(i, a)| i as i64 == *a);
+    if cx.operand(0).shape == cx.result.shape && in_order() {
+        return Some(Simpler::Value(cx.operands[0]));
+    }
+    let (inner, attrs) = cx.through(0, Op::Broadcast)?;
+    let axes = attrs.ints("axes").iter().map(|a| axes[*a as usize]).collect();
+    let attrs = Attrs::none()
+        .with("shape", Attr::Shape(cx.result.shape.to_vec()))
+        .with("axes", Attr::Ints(axes));
+    Some(Simpler::Node(Op::Broadcast, vec![inner], attrs))
+}
+
+fn lies_along(
+    attrs: &Attrs,
+    operand: &TensorType,
+    result: &TensorType,
+) -> Option<Vec<Option<usize>>> {
+    let lies = |(from, to): (&Dim, &i64)| {
+        let to = *to as usize;
+        (*from == result.shape[to]).then_some(to)
+    };
+    Some(operand.shape.iter().zip(attrs.ints("axes")).map(lies).collect())
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

@@ -2,8 +2,10 @@
 
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
+use crate::facts::{FINITE, IntRange, IntegersCx, NONNEG, NONPOS, RangeCx, Simpler, SimplerCx};
 use crate::kernel::{Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::{Lower, Pull};
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
@@ -33,6 +35,8 @@ pub const DEF: OpDef = OpDef {
         (from.is_float() && to.is_float()).then(|| e.cast(n.ct, from))
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Converted, range, integers, simpler, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
@@ -73,6 +77,34 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+fn simpler(cx: &SimplerCx<'_>) -> Option<Simpler> {
+    let same = cx.operand(0).dtype == cx.result.dtype;
+    same.then(|| Simpler::Value(cx.operands[0]))
+}
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let integer = |hi: i16| Magnitude { lo: 0, hi };
+    match cx.operand(0).dtype {
+        DType::Bool => Range::new(NONNEG | FINITE, Magnitude::UNIT),
+        DType::U8 => Range::new(NONNEG | FINITE, integer(8)),
+        DType::I8 => Range::new(FINITE, integer(8)),
+        from @ (DType::I32 | DType::I64) => {
+            let facts = if cx.result().dtype == DType::F16 { 0 } else { FINITE };
+            Range::new(facts, integer(if from == DType::I32 { 31 } else { 63 }))
+        }
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => {
+            Range::new(cx.facts(0) & (NONNEG | NONPOS), cx.size(0))
+        }
+    }
+}
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    if !cx.operands[0].dtype.is_int() {
+        return None;
+    }
+    cx.range(0)?.within(cx.result.dtype)
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

@@ -2,7 +2,7 @@
 
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, OpDef};
 
@@ -27,9 +27,11 @@ pub const DEF: OpDef = OpDef {
     infer: |_| Ok(vec![]),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::CheckFinite),
     eval: Eval::Interpreter,
 };
 

@@ -3,7 +3,7 @@
 use super::{bounds, sizes};
 use crate::attr::AttrKind;
 use crate::eval::Data;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, Dim, OpDef};
 
@@ -54,9 +54,11 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::CheckIndex),
     eval: Eval::Pure(|cx| {
         let Data::Int(ids) = &cx.operands[0].data else { return Err("expected indices".into()) };
         let (size, width) = (sizes::values(cx, "size")?[0], sizes::values(cx, "width")?[0]);

@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::eval::{Array, Data};
+use crate::facts::{IntRange, IntegersCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -34,6 +35,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(gets, n.ct, e.splat_like(0.0, n.ct)))
     }),
     rules: &[],
+    facts: Facts { integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
@@ -53,3 +56,9 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+/// Where the bounds cross, the upper one wins.
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (low, high) = (cx.range(1)?, cx.range(2)?);
+    Some(IntRange { start: low.start.min(high.start), end: high.end })
+}

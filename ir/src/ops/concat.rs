@@ -70,6 +70,8 @@ pub const DEF: OpDef = OpDef {
     rules: &[],
     // From the last operand to the first: `p < end of operand i ? operand i :
     // those after it`.
+    facts: Facts { moves: Moves::Joined, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("a literal does not depend on anything"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Constant,

@@ -46,6 +46,8 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         let size = match *cx.attrs.ints("kernel") {
             [h, w] => [h, w],

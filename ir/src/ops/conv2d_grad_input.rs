@@ -35,6 +35,8 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         let filter = &cx.operands[1].shape;
         let size = [2, 3].map(|axis| filter[axis].as_const().unwrap_or(1));

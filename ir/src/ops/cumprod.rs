@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_scan,
     grad: Grad::Vjp(|e, n, _| Some(vjp(e, n))),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Scan(Combine::Prod),

@@ -20,6 +20,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::CumSum, &[n.ct], attrs))
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Scan(Combine::Sum),

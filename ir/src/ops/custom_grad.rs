@@ -61,6 +61,8 @@ pub const DEF: OpDef = OpDef {
     // gradient is.
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Never,

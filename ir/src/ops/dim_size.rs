@@ -3,7 +3,9 @@
 use super::util::*;
 use crate::attr::AttrKind;
 use crate::eval::Array;
+use crate::facts::NONNEG;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::{Attr, DType, OpDef, TensorType};
 
@@ -44,6 +46,12 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("a size does not depend on values"),
     rules: &[],
+    facts: Facts {
+        moves: Moves::Counted,
+        range: |_| Range::new(NONNEG, Magnitude { lo: 0, hi: 63 }),
+        ..Facts::NONE
+    },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, _| {

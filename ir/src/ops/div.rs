@@ -1,10 +1,12 @@
 //! Divides the first tensor by the second. Integers truncate toward zero, and by zero give zero.
 
 use super::util::*;
+use crate::facts::{NONNEG, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Group, Match, Rule};
+use crate::rule::{Fact, Group, Match, Rule};
 use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -22,6 +24,8 @@ pub const DEF: OpDef = OpDef {
         Some(if i == 0 { e.div(n.ct, b) } else { e.neg(e.div(e.mul(n.ct, n.out), b)) })
     }),
     rules: RULES,
+    facts: Facts { range, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Div, a)),
@@ -29,6 +33,20 @@ pub const DEF: OpDef = OpDef {
         eval_num2(cx, |a, b| a / b, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) })
     }),
 };
+
+/// The sign bit of a quotient is the xor of the operands'. A share, `x / sum(x)` of
+/// something not negative, is at most one.
+fn range(cx: &dyn RangeCx) -> Range {
+    let share = || cx.has(0, Fact::NonNeg) && cx.own_reduction(Op::Sum).is_some();
+    let size = if share() {
+        Magnitude::at_most(0)
+    } else if cx.has(1, Fact::NonZero) {
+        cx.size(0).times(cx.size(1).reciprocal())
+    } else {
+        Magnitude::ANY
+    };
+    Range::new(cx.facts(0) & cx.facts(1) & NONNEG, size)
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("div.one", "(div x 1)", "x", "one changes nothing"),

@@ -46,6 +46,10 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: &[],
+    facts: Facts { moves: Moves::Picked, ..Facts::NONE },
+    indices: Indices::Or(bounds::CLAMP, |cx| {
+        bounds::boxed(cx.operands[0], cx.attrs.shape("sizes"), 1)
+    }),
     needs: |cx, need| crate::require::box_fits(cx, cx.attrs.shape("sizes"), need),
     cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {

@@ -49,6 +49,10 @@ pub const DEF: OpDef = OpDef {
         }
     }),
     rules: &[],
+    facts: Facts { moves: Moves::Replaced, ..Facts::NONE },
+    indices: Indices::Or(bounds::CLAMP, |cx| {
+        bounds::boxed(cx.operands[0], &cx.operands[1].shape, 2)
+    }),
     needs: |cx, need| crate::require::box_fits(cx, &cx.operands[1].shape, need),
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

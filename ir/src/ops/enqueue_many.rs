@@ -2,8 +2,9 @@
 
 use super::queue;
 use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
+use tfc_abi::plan::QueueAction;
 
 pub const DEF: OpDef = OpDef {
     name: "enqueue_many",
@@ -25,8 +26,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Queue(QueueAction::EnqueueMany)),
     eval: Eval::Interpreter,
 };

@@ -23,6 +23,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(scale, slope)))
     }),
     rules: RULES,
+    facts: Facts::AT_MOST_ONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Erf, a)),

@@ -2,8 +2,10 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::{NONNEG, RangeCx};
 use crate::kernel::Elementary;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::{Fact, Group, Rule};
 
@@ -18,11 +20,26 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.mul(n.ct, n.out))),
     rules: RULES,
+    facts: Facts { range, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Exp, a)),
     eval: Eval::Pure(|cx| eval_float(cx, libm::exp)),
 };
+
+/// `e^x` is less than `2^(1.5 x)`.
+fn range(cx: &dyn RangeCx) -> Range {
+    let size = match cx.size(0).hi {
+        _ if cx.has(0, Fact::NonPos) => Magnitude::at_most(0),
+        e if e <= 9 => {
+            let most = (1.5 * 2f64.powi(e as i32)).ceil() as i16;
+            Magnitude { lo: -most, hi: most }
+        }
+        _ => Magnitude::ANY,
+    };
+    Range::new(NONNEG, size)
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("exp.log", "(exp (log x))", "x", "exponentials undo logarithms").refine(),

@@ -1,9 +1,11 @@
 //! Picking elements along an axis by index.
 
+use super::bounds::IndexUse;
 use super::util::*;
 use super::{bounds, pull, scatter_add, sizes};
 use crate::attr::AttrKind;
 use crate::eval::Data;
+use crate::facts::{IntRange, IntegersCx};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
@@ -61,6 +63,16 @@ pub const DEF: OpDef = OpDef {
         Some(e.transpose(scatter_add::emit(e, zeros, ids, rows), &back))
     }),
     rules: &[],
+    facts: Facts {
+        moves: Moves::Picked,
+        range: |cx| Range::new(0, cx.size(0)),
+        integers,
+        ..Facts::NONE
+    },
+    indices: Indices::Or(bounds::CLAMP, |cx| {
+        let axis = cx.attrs.int("axis") as usize;
+        vec![IndexUse::one(1, axis, cx.operands[0].shape[axis].clone())]
+    }),
     needs: crate::require::nothing,
     cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {
@@ -94,6 +106,11 @@ pub const DEF: OpDef = OpDef {
         }))])
     }),
 };
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    // Of an empty axis it takes zeros.
+    cx.range(0).filter(|_| !cx.operands[0].shape.iter().any(Dim::is_zero))
+}
 
 /// Indices as `gather` reads them, in a type that scattering takes.
 fn clamped(e: &dyn Emit, ids: V, size: &Dim) -> V {

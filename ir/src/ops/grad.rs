@@ -46,6 +46,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Never,

@@ -2,7 +2,7 @@
 
 use super::sizes;
 use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -47,8 +47,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Region,
+    lower: Lower::Step(StepKind::Branch),
     eval: Eval::Interpreter,
 };

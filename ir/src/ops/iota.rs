@@ -4,6 +4,7 @@ use super::util::*;
 use super::{pull, sizes};
 use crate::attr::AttrKind;
 use crate::eval::Array;
+use crate::facts::{IntRange, IntegersCx};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::{Attr, DType, OpDef, TensorType};
@@ -51,6 +52,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it does not depend on anything"),
     rules: &[],
+    facts: Facts { moves: Moves::Counted, integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
@@ -70,3 +73,8 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let size = cx.result.shape.get(cx.attrs.int("axis") as usize)?;
+    IntRange::indices_of(size, cx.result.dtype)
+}

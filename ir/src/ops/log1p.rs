@@ -20,6 +20,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.div(n.ct, e.add(x, e.splat_like(1.0, x))))
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Log1p, a)),

@@ -3,6 +3,7 @@
 use super::util::*;
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
+use crate::facts::{RangeCx, Simpler, SimplerCx};
 use crate::lower::{Contraction, Lower};
 use crate::magnitude::bits;
 use crate::op::*;
@@ -82,6 +83,8 @@ pub const DEF: OpDef = OpDef {
         })
     }),
     rules: RULES,
+    facts: Facts { range, simpler, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::MatMul),
@@ -107,6 +110,34 @@ pub const DEF: OpDef = OpDef {
         }])
     }),
 };
+
+/// `matmul(transpose(a), b)` reads `a` as it is stored.
+fn simpler(cx: &SimplerCx<'_>) -> Option<Simpler> {
+    let mut attrs = cx.attrs.clone();
+    let mut operands = cx.operands.to_vec();
+    let mut changed = false;
+    for (i, name) in ["trans_a", "trans_b"].into_iter().enumerate() {
+        let Some((inner, inner_attrs)) = cx.through(i, Op::Transpose) else { continue };
+        let perm = inner_attrs.ints("perm");
+        let n = perm.len();
+        let swaps = n >= 2
+            && perm[..n - 2].iter().enumerate().all(|(i, a)| i as i64 == *a)
+            && perm[n - 2..] == [n as i64 - 1, n as i64 - 2];
+        if swaps {
+            operands[i] = inner;
+            attrs.set(name, Attr::Bool(!attrs.bool(name)));
+            changed = true;
+        }
+    }
+    changed.then_some(Simpler::Node(Op::MatMul, operands, attrs))
+}
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let a = cx.operand(0);
+    let inner = if cx.attrs().bool("trans_a") { 2 } else { 1 };
+    let inner = a.rank().checked_sub(inner).and_then(|i| a.shape[i].as_const());
+    Range::new(0, cx.size(0).times(cx.size(1)).summed(bits(inner)))
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

@@ -19,6 +19,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Vjp(vjp_extreme),
     rules: RULES,
+    facts: Facts { range: |cx| Range::new(0, cx.size(0)), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Max),

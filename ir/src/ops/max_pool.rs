@@ -28,6 +28,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::MaxPoolGrad, &[n.ct, index], attrs))
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
     },

@@ -33,6 +33,8 @@ pub const DEF: OpDef = OpDef {
         (i == 0).then(|| e.emit(Op::MaxPoolTake, &[n.ct, n.operands[1]], attrs))
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         crate::require::window_fits(cx, &Window::pool(cx.attrs), cx.attrs.shape("shape"), need);
     },

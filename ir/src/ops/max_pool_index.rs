@@ -27,6 +27,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("indices do not change with the values"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: |cx, need| {
         crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);
     },

@@ -1,6 +1,7 @@
 //! The larger of two.
 
 use super::util::*;
+use crate::facts::{IntRange, IntegersCx, NONNEG, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -24,11 +25,23 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Eq, this, other), half, wins))
     }),
     rules: RULES,
+    facts: Facts { commutes: true, range, integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Max, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, float_max, i64::max)),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let (a, b) = (cx.facts(0), cx.facts(1));
+    Range::new((a | b) & NONNEG | a & b, cx.size(0).or(cx.size(1)))
+}
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (a, b) = (cx.range(0)?, cx.range(1)?);
+    Some(IntRange { start: a.start.max(b.start), ..a.or(b)? })
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("maximum.self", "(maximum x x)", "x", "the larger of the same"),

@@ -2,7 +2,9 @@
 
 use super::util::*;
 use crate::eval::{Array, Data};
+use crate::facts::NONNEG;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::Rule;
 use crate::vjp::{Emit, V};
@@ -27,6 +29,11 @@ pub const DEF: OpDef = OpDef {
     rules: RULES,
     // Narrow floats are summed in f32: their own sum may overflow where the
     // average does not.
+    facts: Facts {
+        range: |cx| Range::new(cx.facts(0) & NONNEG, Magnitude::at_most(cx.size(0).hi)),
+        ..Facts::NONE
+    },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Expand(|e, operands, attrs| {

@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::NONNEG;
 use crate::lower::{Lower, Reduction};
 use crate::op::*;
 use crate::rule::Rule;
@@ -19,6 +20,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Vjp(vjp_extreme),
     rules: RULES,
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & NONNEG, cx.size(0)), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Min),

@@ -1,6 +1,7 @@
 //! The smaller of two.
 
 use super::util::*;
+use crate::facts::{IntRange, IntegersCx, NONPOS, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -24,11 +25,27 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Eq, this, other), half, wins))
     }),
     rules: RULES,
+    facts: Facts { commutes: true, range, integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Min, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, float_min, i64::min)),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let (a, b) = (cx.facts(0), cx.facts(1));
+    Range::new(a & b | (a | b) & NONPOS, cx.size(0).or(cx.size(1)))
+}
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (a, b) = (cx.range(0)?, cx.range(1)?);
+    if a.start < 0 || b.start < 0 {
+        return None;
+    }
+    let second = (a.end.clone() - b.end.clone()).is_never_negative();
+    Some(IntRange { start: 0, end: if second { b.end } else { a.end } })
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("minimum.self", "(minimum x x)", "x", "the smaller of the same"),

@@ -1,6 +1,7 @@
 //! Multiplies two tensors elementwise.
 
 use super::util::*;
+use crate::facts::{NONNEG, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
@@ -20,11 +21,20 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, i| Some(e.mul(n.ct, n.operands[1 - i]))),
     rules: RULES,
+    facts: Facts { commutes: true, regroups: true, range, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Mul, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a * b, i64::wrapping_mul)),
 };
+
+/// The sign bit of a product is the xor of the operands'.
+fn range(cx: &dyn RangeCx) -> Range {
+    let square = cx.same(0, 1);
+    let facts = if square { NONNEG } else { cx.facts(0) & cx.facts(1) & NONNEG };
+    Range::new(facts, cx.size(0).times(cx.size(1)))
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("mul.one", "(mul x 1)", "x", "one changes nothing"),

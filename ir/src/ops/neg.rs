@@ -2,10 +2,11 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::{FINITE, NONPOS, NONZERO, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
-use crate::rule::Rule;
+use crate::rule::{Fact, Rule};
 
 pub const DEF: OpDef = OpDef {
     name: "neg",
@@ -18,11 +19,18 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, _| Some(e.neg(n.ct))),
     rules: RULES,
+    facts: Facts { range, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Neg, a)),
     eval: Eval::Pure(|cx| eval_num(cx, |x| -x, i64::wrapping_neg)),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let sign = if cx.has(0, Fact::NonNeg) { NONPOS } else { 0 };
+    Range::new(cx.facts(0) & (FINITE | NONZERO) | sign, cx.size(0))
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("neg.neg", "(neg (neg x))", "x", "the sign flips twice"),

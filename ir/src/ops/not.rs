@@ -18,6 +18,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: RULES,
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Not, a)),

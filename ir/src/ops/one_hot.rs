@@ -1,11 +1,14 @@
 //! Indices as unit vectors.
 
+use super::bounds::IndexUse;
 use super::util::*;
 use super::{bounds, pull, sizes};
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
+use crate::facts::{FINITE, NONNEG};
 use crate::kernel::{ScalarOp, ScalarType};
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::{Attr, DType, Dim, OpDef, TensorType};
 
@@ -40,6 +43,14 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("integers have no gradient"),
     rules: &[],
+    facts: Facts {
+        moves: Moves::Counted,
+        range: |_| Range::new(NONNEG | FINITE, Magnitude::UNIT),
+        ..Facts::NONE
+    },
+    indices: Indices::Or(bounds::DROP, |cx| {
+        vec![IndexUse::one(0, cx.operands[0].rank(), cx.attrs.int("depth").into())]
+    }),
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

@@ -106,6 +106,8 @@ pub const DEF: OpDef = OpDef {
         Some(slice::emit(e, ct, starts, ends, interior.iter().map(|i| i + 1).collect()))
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

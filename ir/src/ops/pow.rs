@@ -36,6 +36,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, slope))
     }),
     rules: RULES,
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {

@@ -1,7 +1,9 @@
 //! Products over axes.
 
 use super::util::*;
+use crate::facts::NONNEG;
 use crate::lower::{Lower, Reduction};
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::vjp::{Emit, V, VjpArgs};
 use crate::{Attr, Attrs, Dim, Op, OpDef};
@@ -17,6 +19,8 @@ pub const DEF: OpDef = OpDef {
     infer: infer_reduce,
     grad: Grad::Vjp(|e, n, _| Some(vjp(e, n))),
     rules: &[],
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & NONNEG, Magnitude::ANY), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Prod),

@@ -36,6 +36,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: philox::NO_GRAD,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Expand(|e, operands, attrs| {

@@ -9,6 +9,7 @@
 use super::philox;
 use super::util::*;
 use crate::eval::Array;
+use crate::facts::IntRange;
 use crate::kernel::{Ix, Reg, Scalar, ScalarOp};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
@@ -45,6 +46,11 @@ pub const DEF: OpDef = OpDef {
     },
     grad: philox::NO_GRAD,
     rules: &[],
+    facts: Facts {
+        integers: |cx| IntRange::indices_of(&cx.result.shape[0], cx.result.dtype),
+        ..Facts::NONE
+    },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

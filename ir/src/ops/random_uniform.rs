@@ -20,6 +20,8 @@ pub const DEF: OpDef = OpDef {
     infer: philox::floats,
     grad: philox::NO_GRAD,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

@@ -2,7 +2,7 @@
 
 use super::state;
 use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -16,8 +16,10 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| Ok(vec![state::variable(cx)?.clone()]),
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Read),
     eval: Eval::Interpreter,
 };

@@ -1,6 +1,7 @@
 //! The rectifier.
 
 use super::util::*;
+use crate::facts::NONPOS;
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
@@ -21,6 +22,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Gt, n.out, zero), n.ct, zero))
     }),
     rules: RULES,
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & !NONPOS, cx.size(0)), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {

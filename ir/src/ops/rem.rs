@@ -1,6 +1,7 @@
 //! The remainder of a division.
 
 use super::util::*;
+use crate::facts::{IntRange, IntegersCx};
 use crate::kernel::{Elementary, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
@@ -26,6 +27,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.neg(e.mul(n.ct, quotient)))
     }),
     rules: &[],
+    facts: Facts { integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {
@@ -36,3 +39,8 @@ pub const DEF: OpDef = OpDef {
         eval_num2(cx, |a, b| a % b, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) })
     }),
 };
+
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (a, b) = (cx.range(0)?, cx.range(1)?);
+    (a.start >= 0 && b.start > 0).then(|| IntRange { start: 0, end: b.end - 1i64.into() })
+}

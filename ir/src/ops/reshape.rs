@@ -2,11 +2,12 @@
 
 use super::util::*;
 use crate::attr::AttrKind;
+use crate::facts::{Simpler, SimplerCx};
 use crate::lower::Lower;
 use crate::op::*;
 use crate::rule::{Match, Rule};
 use crate::vjp::V;
-use crate::{Dim, OpDef, TensorType};
+use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
 
 pub const DEF: OpDef = OpDef {
     name: "reshape",
@@ -37,6 +38,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Vjp(|e, n, _| Some(e.reshape(n.ct, &e.ty(n.operands[0]).shape))),
     rules: RULES,
+    facts: Facts { moves: Moves::Reshaped, simpler, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reshape,
@@ -45,6 +48,20 @@ pub const DEF: OpDef = OpDef {
         Ok(vec![map_data!(&cx.operands[0], a => from_vec(&shape, a.iter().copied().collect()))])
     }),
 };
+
+/// Only the last of several shapes matters.
+fn simpler(cx: &SimplerCx<'_>) -> Option<Simpler> {
+    let to = &cx.result.shape;
+    if cx.operand(0).shape == *to {
+        return Some(Simpler::Value(cx.operands[0]));
+    }
+    let (inner, _) = cx.through(0, Op::Reshape)?;
+    if cx.func.ty(inner).shape == *to {
+        return Some(Simpler::Value(inner));
+    }
+    let attrs = Attrs::none().with("shape", Attr::Shape(to.to_vec()));
+    Some(Simpler::Node(Op::Reshape, vec![inner], attrs))
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

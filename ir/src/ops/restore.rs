@@ -2,7 +2,7 @@
 
 use super::{save, state};
 use crate::attr::AttrKind;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, OpDef};
 
@@ -31,8 +31,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Restore),
     eval: Eval::Interpreter,
 };

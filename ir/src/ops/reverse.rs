@@ -31,6 +31,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::Reverse, &[n.ct], Attrs::none().with("axes", Attr::Ints(axes))))
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Reordered, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {

@@ -1,7 +1,7 @@
 //! Writing tensors to a file while the program runs.
 
 use crate::attr::AttrKind;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, OpDef};
 
@@ -42,9 +42,11 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Save),
     eval: Eval::Interpreter,
 };
 

@@ -1,5 +1,6 @@
 //! Adding rows to a tensor by index.
 
+use super::bounds::IndexUse;
 use super::{gather, sizes};
 use crate::eval::{Array, Data};
 use crate::lower::{Contraction, Lower};
@@ -33,6 +34,8 @@ pub const DEF: OpDef = OpDef {
         _ => None,
     }),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::Checked(|cx| vec![IndexUse::one(1, 0, cx.operands[0].shape[0].clone())]),
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Contract(Contraction::ScatterAdd),

@@ -1,7 +1,8 @@
 //! Replacing rows of a variable.
 
+use super::bounds;
 use super::{scatter_add, state};
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{OpDef, TensorType};
 
@@ -17,9 +18,11 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| check(cx, state::variable(cx)?),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::Checked(bounds::rows_of_variable),
     needs: crate::require::nothing,
     cost: |cx| crate::cost::rows_written(cx, false),
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::ScatterRows { add: false }),
     eval: Eval::Interpreter,
 };
 

@@ -1,8 +1,9 @@
 //! Adding to rows of a variable.
 
+use super::bounds;
 use super::{scatter_assign, state};
 use crate::OpDef;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -17,8 +18,10 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| scatter_assign::check(cx, state::variable(cx)?),
     grad: Grad::Zero("it has no result"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::Checked(bounds::rows_of_variable),
     needs: crate::require::nothing,
     cost: |cx| crate::cost::rows_written(cx, true),
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::ScatterRows { add: true }),
     eval: Eval::Interpreter,
 };

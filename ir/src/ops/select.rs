@@ -42,6 +42,8 @@ pub const DEF: OpDef = OpDef {
         }
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Chosen, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Select, a)),

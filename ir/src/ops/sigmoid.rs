@@ -2,8 +2,10 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::NONNEG;
 use crate::kernel::Elementary;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -20,6 +22,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.mul(n.out, e.sub(one, n.out))))
     }),
     rules: &[],
+    facts: Facts { range: |_| Range::new(NONNEG, Magnitude::at_most(0)), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Sigmoid, a)),

@@ -2,8 +2,10 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::FINITE;
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::Rule;
 
@@ -18,6 +20,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("the sign is constant wherever it has a derivative"),
     rules: RULES,
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & FINITE, Magnitude::UNIT), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| {

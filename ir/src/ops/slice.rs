@@ -93,6 +93,8 @@ pub const DEF: OpDef = OpDef {
         Some(pad::emit(e, n.ct, low.to_vec(), high, interior, 0.0))
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Part, ..Facts::NONE },
+    indices: Indices::None,
     needs,
     cost: crate::cost::picked,
     lower: Lower::Index(|k, at| {

@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::NONNEG;
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::op::*;
@@ -21,6 +22,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.div(e.mul(n.ct, e.splat_like(0.5, n.ct)), n.out))
     }),
     rules: RULES,
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & NONNEG, cx.size(0).sqrt()), ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sqrt, a)),

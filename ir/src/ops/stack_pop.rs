@@ -1,7 +1,7 @@
 //! Taking back what was kept earlier in the same call.
 
 use crate::attr::AttrKind;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{Attr, DType, OpDef, TensorType};
 
@@ -39,8 +39,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Pop),
     eval: Eval::Interpreter,
 };

@@ -2,7 +2,7 @@
 
 use crate::OpDef;
 use crate::attr::AttrKind;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 
 pub const DEF: OpDef = OpDef {
@@ -23,8 +23,10 @@ pub const DEF: OpDef = OpDef {
     infer: |_| Ok(vec![]),
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Effect,
+    lower: Lower::Step(StepKind::Push),
     eval: Eval::Interpreter,
 };

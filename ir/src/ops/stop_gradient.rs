@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("`stop_gradient` was asked to stop it"),
     rules: RULES,
+    facts: Facts { moves: Moves::Same, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|_, a| a[0]),

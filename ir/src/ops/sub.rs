@@ -1,11 +1,13 @@
 //! Subtracts the second tensor from the first.
 
 use super::util::*;
-use crate::OpDef;
+use crate::facts::{IntRange, IntegersCx, NONPOS, RangeCx};
 use crate::kernel::ScalarOp;
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::rule::{Fact, Group, Rule};
+use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
     name: "sub",
@@ -18,11 +20,28 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Vjp(|e, n, i| Some(if i == 0 { n.ct } else { e.neg(n.ct) })),
     rules: RULES,
+    facts: Facts { regroups: true, range, integers, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Sub, a)),
     eval: Eval::Pure(|cx| eval_num2(cx, |a, b| a - b, i64::wrapping_sub)),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let size = Magnitude::at_most(cx.size(0).or(cx.size(1)).summed(1).hi);
+    match cx.own_reduction(Op::ReduceMax) {
+        Some(peaks) => Range { peaks, ..Range::new(NONPOS, size) },
+        None => Range::new(0, size),
+    }
+}
+
+/// Constants only: differences of dims might wrap.
+fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let (range, by) = (cx.range(0)?, (cx.constant)(1)?.checked_neg()?);
+    range.end.as_const()?;
+    range.shifted(by)?.within(cx.result.dtype)
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("sub.zero", "(sub x 0)", "x", "zero takes nothing away"),

@@ -2,8 +2,9 @@
 
 use super::util::*;
 use crate::OpDef;
+use crate::facts::{NONNEG, NONPOS, RangeCx};
 use crate::lower::{Lower, Reduction};
-use crate::magnitude::bits;
+use crate::magnitude::{Magnitude, bits};
 use crate::op::*;
 use crate::rule::{Fact, Match, Rule};
 use crate::vjp::V;
@@ -23,11 +24,30 @@ pub const DEF: OpDef = OpDef {
         Some(unreduced(e, n.ct, &shape, n.attrs.ints("axes"), n.attrs.bool("keep")))
     }),
     rules: RULES,
+    facts: Facts { range, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Reduce(Reduction::Sum),
     eval: Eval::Pure(|cx| eval_reduce(cx, (0.0, |a, b| a + b), (0, i64::wrapping_add))),
 };
+
+fn range(cx: &dyn RangeCx) -> Range {
+    let axes = cx.attrs().ints("axes");
+    let shape = &cx.operand(0).shape;
+    let over = axes.iter().map(|a| shape.get(*a as usize).and_then(Dim::as_const));
+    let count = over.fold(0, |sum: i16, n| sum.saturating_add(bits(n))).min(bits(None));
+    let mask = axes.iter().fold(0u32, |m, a| m | 1 << (*a as u32).min(31));
+    // Each row of `exp(x - max(x))` has an element that is one.
+    let ones = || cx.peaks_under(0, Op::Exp).iter().any(|p| *p != 0 && p & !mask == 0);
+    let lo = match cx.has(0, Fact::NonNeg) {
+        true if ones() => 0,
+        true => cx.size(0).lo,
+        false => i16::MIN,
+    };
+    let size = Magnitude { lo, ..cx.size(0).summed(count) };
+    Range::new(cx.facts(0) & (NONNEG | NONPOS), size)
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

@@ -21,6 +21,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.mul(n.ct, e.sub(one, e.mul(n.out, n.out))))
     }),
     rules: RULES,
+    facts: Facts::AT_MOST_ONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Tanh, a)),

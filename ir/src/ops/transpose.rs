@@ -2,6 +2,7 @@
 
 use super::util::*;
 use crate::attr::AttrKind;
+use crate::facts::{Simpler, SimplerCx};
 use crate::kernel::Ix;
 use crate::lower::Lower;
 use crate::op::*;
@@ -44,6 +45,8 @@ pub const DEF: OpDef = OpDef {
         Some(e.transpose(n.ct, &inverse))
     }),
     rules: RULES,
+    facts: Facts { moves: Moves::Reordered, axes: lies_along, simpler, ..Facts::NONE },
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Index(|k, at| {
@@ -63,6 +66,30 @@ pub const DEF: OpDef = OpDef {
             .into_owned())])
     }),
 };
+
+fn simpler(cx: &SimplerCx<'_>) -> Option<Simpler> {
+    let perm = cx.attrs.ints("perm");
+    let identity = |p: &[i64]| p.iter().enumerate().all(|(i, a)| i as i64 == *a);
+    if identity(perm) {
+        return Some(Simpler::Value(cx.operands[0]));
+    }
+    let (inner, attrs) = cx.through(0, Op::Transpose)?;
+    let first = attrs.ints("perm");
+    let perm: Vec<i64> = perm.iter().map(|p| first[*p as usize]).collect();
+    if identity(&perm) {
+        return Some(Simpler::Value(inner));
+    }
+    let attrs = Attrs::none().with("perm", Attr::Ints(perm));
+    Some(Simpler::Node(Op::Transpose, vec![inner], attrs))
+}
+
+fn lies_along(attrs: &Attrs, operand: &TensorType, _: &TensorType) -> Option<Vec<Option<usize>>> {
+    let mut out = vec![None; operand.rank()];
+    for (to, from) in attrs.ints("perm").iter().enumerate() {
+        out[*from as usize] = Some(to);
+    }
+    Some(out)
+}
 
 const RULES: &[Rule] = &[
     Rule::computed(

@@ -46,6 +46,8 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Undefined("the inner gradient is written out before it is differentiated again"),
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Never,

@@ -1,6 +1,6 @@
 //! Doing something again.
 
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::*;
 use crate::{DType, OpDef, TensorType};
 
@@ -56,8 +56,10 @@ pub const DEF: OpDef = OpDef {
     },
     grad: Grad::Structural,
     rules: &[],
+    facts: Facts::NONE,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Region,
+    lower: Lower::Step(StepKind::Loop),
     eval: Eval::Interpreter,
 };

@@ -17,6 +17,8 @@ pub const DEF: OpDef = OpDef {
     infer: same,
     grad: Grad::Zero("a truth value has no derivative"),
     rules: &[],
+    facts: Facts::COMMUTES,
+    indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.op(ScalarOp::Xor, a)),

@@ -17,8 +17,8 @@ use crate::mincut::{Flow, SINK, SOURCE, bytes, cheap};
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::build::{NodeSpec, Origin};
-use tfc_ir::op::Effect;
-use tfc_ir::{DType, Func, Node, NodeId, Op, RegionId, ValueId};
+use tfc_ir::op::{Effect, Moves};
+use tfc_ir::{DType, Func, Node, NodeId, RegionId, ValueId};
 
 impl Reverse<'_, '_> {
     /// Makes the region `back` well-formed: it uses values of the region `of`,
@@ -92,7 +92,7 @@ impl Reverse<'_, '_> {
         // The ways must agree on every decision to the last bit.
         let ty = self.r.new.ty(v);
         let decision = ty.dtype == DType::Bool && ty.rank() == 0;
-        let looks_up = matches!(node.op, Op::Gather | Op::DynamicSlice | Op::DimSize);
+        let looks_up = node.op.def().facts.moves == Moves::Picked;
         let unchanged = node.op.def().effect == Effect::Read
             && node.var.is_some_and(|var| !self.written.contains(&var));
         (!decision && (cheap(node) || looks_up || unchanged)).then_some(node)

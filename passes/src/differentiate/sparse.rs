@@ -6,7 +6,7 @@
 //! every round would cost the length of the loop once more.
 
 use super::reverse::{Back, Reverse};
-use crate::util::Stop;
+use crate::util::{Stop, is_zero};
 use tfc_ir::build::Origin;
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Node, Op, RegionId, TensorType, ValueId};
@@ -206,14 +206,4 @@ fn boxed(s: &mut Reverse<'_, '_>, at: &Origin, node: &Node) -> Result<Option<Upd
     let (Some(ids), Some(flat)) = (ids, flat) else { return Ok(None) };
     let ty = TensorType::new(x.dtype, vec![rows, width]);
     Ok(Some(Update { form: Form::Rows(x.shape.to_vec()), ty, ids, rows: flat }))
-}
-
-/// Whether a value is zero by how it is made.
-fn is_zero(func: &Func, v: ValueId) -> bool {
-    let Some(node) = func.def(v).map(|d| &func.nodes[d]) else { return false };
-    match node.op {
-        Op::Const => node.attrs.tensor("value").and_then(|t| t.splat_value()) == Some(0.0),
-        Op::Broadcast | Op::Reshape => is_zero(func, node.operands[0]),
-        _ => false,
-    }
 }

@@ -11,6 +11,7 @@ use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use tfc_ir::eval::Array;
+use tfc_ir::facts::Moves;
 use tfc_ir::lower::Lower;
 use tfc_ir::magnitude::Magnitude;
 use tfc_ir::op::{Eval, InferError};
@@ -181,10 +182,10 @@ fn derive(g: &Graph, node: &Node, ty: Arc<TensorType>) -> Data {
         splat = splat_of(g, *op, attrs, args, &ty);
         range = range::of_node(g, *op, attrs, args, &ty);
         // Already in the form `modify` would add.
-        folded = match op {
-            Op::Const => ty.shape.is_empty(),
-            Op::Broadcast => g[args[0]].data.folded && g[args[0]].data.ty.shape.is_empty(),
-            _ => false,
+        let scalar = |data: &Data| data.folded && data.ty.shape.is_empty();
+        folded = match op.def().facts.moves {
+            Moves::Repeated => scalar(&g[args[0]].data),
+            _ => *op == Op::Const && ty.shape.is_empty(),
         };
     }
     if let Some(v) = splat.as_ref().and_then(|t| t.to_f64().first().copied()) {
@@ -201,7 +202,7 @@ fn splat_of(g: &Graph, op: Op, attrs: &Attrs, args: &[Id], ty: &TensorType) -> O
         t.splat_value()?;
         return Tensor::from_bytes(t.dtype(), vec![], first.into());
     }
-    if super::rules::moves_only(op) {
+    if def.facts.moves.is_move() {
         return g[*args.first()?].data.splat.clone();
     }
     if !matches!(def.lower, Lower::Map(_)) {
@@ -231,7 +232,7 @@ pub fn add_interned(g: &mut Graph, op: Op, attrs: AttrId, args: &[Id]) -> Result
     let node = Node::Op { op, attrs, args: args.into() };
     if g.lookup(node.clone()).is_none() {
         // The other order of a commutative op is the same node.
-        if super::rules::commutative(op)
+        if op.def().facts.commutes
             && let [a, b] = *args
             && let swapped = (Node::Op { op, attrs, args: [b, a].into() })
             && g.lookup(swapped.clone()).is_some()

@@ -68,7 +68,7 @@ pub fn role(op: Op) -> Role {
         Lower::Constant => Role::Literal,
         Lower::Contract(_) => Role::Contract,
         Lower::Reduce(_) | Lower::Scan(_) | Lower::Expand(_) => Role::Reduce,
-        Lower::Effect | Lower::Region | Lower::Never => Role::Leaf,
+        Lower::Step(_) | Lower::Never => Role::Leaf,
     }
 }
 

@@ -14,6 +14,7 @@ use super::rules;
 use egg::{Id, Language};
 use std::collections::{BTreeMap, VecDeque};
 use tfc_ir::diag::{SourceMap, Span};
+use tfc_ir::op::Moves;
 use tfc_ir::{Func, NodeId, Op};
 
 #[derive(Clone, Debug, PartialEq)]
@@ -153,7 +154,7 @@ pub fn join(first: &Traces, second: Traces) -> Traces {
 pub fn function(old: &Func, new: &Func, traces: &Traces, out: &mut Vec<Explanation>) {
     new.walk(&mut |id, node| {
         let literal = node.op == Op::Const
-            || node.op == Op::Broadcast
+            || node.op.def().facts.moves == Moves::Repeated
                 && new.def(node.operands[0]).is_some_and(|d| new.nodes[d].op == Op::Const);
         let Some(trace) = traces.get(&id).filter(|_| !literal) else { return };
         let source = trace.from.map(|n| &old.nodes[n]);

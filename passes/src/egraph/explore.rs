@@ -18,6 +18,7 @@ use super::saturate::{Limits, saturate};
 use super::{Options, Report, rules};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use tfc_ir::op::Moves;
 use tfc_ir::rule::Group;
 use tfc_ir::{Attrs, Func, Graph, NodeId, Op, RegionId, TensorType, ValueId};
 
@@ -156,7 +157,7 @@ impl Search<'_> {
 fn literal(func: &Func, v: ValueId) -> bool {
     match func.def(v).map(|n| &func.nodes[n]) {
         Some(n) if n.op == Op::Const => true,
-        Some(n) if n.op == Op::Broadcast => literal(func, n.operands[0]),
+        Some(n) if n.op.def().facts.moves == Moves::Repeated => literal(func, n.operands[0]),
         _ => false,
     }
 }
@@ -211,7 +212,7 @@ fn pieces(func: &Func, region: RegionId) -> Vec<(Vec<NodeId>, Vec<ValueId>)> {
         members.sort_by_key(|id| places[id]);
         found.push(members);
     }
-    let regroups = |id: &NodeId| matches!(func.nodes[*id].op, Op::Add | Op::Mul | Op::Sub);
+    let regroups = |id: &NodeId| func.nodes[*id].op.def().facts.regroups;
     let mut out = vec![];
     for (at, members) in found.into_iter().enumerate() {
         // With fewer there is nothing to regroup.

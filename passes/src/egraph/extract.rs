@@ -18,7 +18,8 @@ use super::lang::Node;
 use egg::{Id, Language};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::{Op, TensorType};
+use tfc_ir::TensorType;
+use tfc_ir::op::Moves;
 
 /// What the chosen program looks like, class by class.
 pub struct Solution {
@@ -150,7 +151,7 @@ impl Problem {
                     let types: Vec<&TensorType> = args.iter().map(|a| &*g[*a].data.ty).collect();
                     let attrs = g.analysis.attrs.get(*attrs);
                     let work = model.work(*op, attrs, &types, &g[class_id].data.ty);
-                    (role(*op), work, *op == Op::Broadcast)
+                    (role(*op), work, op.def().facts.moves == Moves::Repeated)
                 }
                 _ => (Role::Leaf, 0.0, false),
             };
@@ -237,7 +238,7 @@ impl Problem {
         let holds_literal =
             |a: &u32| self.classes[*a as usize].choices.iter().any(|c| c.role == Role::Literal);
         let is_free = |choice: &Choice| match &choice.node {
-            Node::Op { op: Op::Broadcast, .. } => {
+            Node::Op { .. } if choice.broadcast => {
                 class.literal && choice.args.iter().all(holds_literal)
             }
             _ => matches!(choice.role, Role::Leaf | Role::Literal),

@@ -118,29 +118,6 @@ fn compile() -> Vec<Compiled> {
     out
 }
 
-/// Ops whose result holds nothing but elements of their first operand.
-pub fn moves_only(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Broadcast | Op::Reshape | Op::Transpose | Op::Slice | Op::Reverse | Op::StopGradient
-    )
-}
-
-pub fn commutative(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Add
-            | Op::Mul
-            | Op::Maximum
-            | Op::Minimum
-            | Op::And
-            | Op::Or
-            | Op::Xor
-            | Op::Eq
-            | Op::Ne
-    )
-}
-
 /// One instance of a left-hand side in the e-graph.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -294,7 +271,7 @@ impl<'p> Matcher<'_, 'p> {
         self.todo.extend(pats.iter().zip(args.iter().copied()).rev());
         self.go();
         self.todo.truncate(base);
-        let swap = commutative(op) && matches!(node, Node::Op { .. }) && pats.len() == 2;
+        let swap = op.def().facts.commutes && matches!(node, Node::Op { .. }) && pats.len() == 2;
         if swap && args[0] != args[1] {
             self.todo.extend([(&pats[1], args[0]), (&pats[0], args[1])]);
             self.go();

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::element::{Asks, ElementCost, asks, element_cost};
 use tfc_ir::graph::Def;
 use tfc_ir::lower::{Contraction, Lower};
-use tfc_ir::op::Effect;
+use tfc_ir::op::{Effect, Moves};
 use tfc_ir::{Dim, Func, Node, NodeId, Op, TensorType, ValueId};
 
 /// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
@@ -167,7 +167,7 @@ pub(crate) fn fuse(
 /// Whether a node replaces part of what a loop carries: the rest is best left
 /// where it is, and need not be touched.
 pub(crate) fn stored_over(func: &Func, node: &Node) -> bool {
-    if node.op != Op::DynamicUpdateSlice {
+    if node.op.def().facts.moves != Moves::Replaced {
         return false;
     }
     let (x, update) = (func.ty(node.operands[0]), func.ty(node.operands[1]));
@@ -183,7 +183,7 @@ pub(crate) fn stored_over(func: &Func, node: &Node) -> bool {
 pub(crate) fn parts_taken(func: &Func, value: ValueId) -> BTreeSet<NodeId> {
     let mut out = BTreeSet::new();
     func.walk(&mut |id, node| {
-        let takes = matches!(node.op, Op::Gather | Op::Slice | Op::DynamicSlice);
+        let takes = node.op.def().facts.moves.takes_part();
         if takes && node.operands.first() == Some(&value) {
             out.insert(id);
         }
@@ -194,7 +194,7 @@ pub(crate) fn parts_taken(func: &Func, value: ValueId) -> BTreeSet<NodeId> {
 /// Operands of a node and everything its regions use from outside.
 pub(crate) fn deep_operands(func: &Func, node: &Node) -> Vec<ValueId> {
     let mut out = node.operands.clone();
-    if node.op == Op::MatMul {
+    if super::operands::is_matmul(node) {
         let (a, b) = super::operands::contract_operands(func, node);
         out = vec![a.0, b.0];
     }
@@ -218,11 +218,11 @@ impl Fuser<'_> {
         let node = &func.nodes[id];
         let def = node.op.def();
         match (&def.lower, def.effect) {
-            (Lower::Effect, Effect::Read) => {
+            (Lower::Step(_), Effect::Read) => {
                 self.place[id].alias = true;
                 return;
             }
-            (Lower::Effect | Lower::Region, _) => {
+            (Lower::Step(_), _) => {
                 self.own_group(id, Kind::Step(id));
                 return;
             }
@@ -324,27 +324,12 @@ impl Fuser<'_> {
                 _ => Rel::Other { repeat: repeat || grows(func, node, i) },
             };
         };
-        match (&node.op.def().lower, node.op) {
-            (Lower::Map(_) | Lower::Scan(_), _) => rel.clone(),
-            (_, Op::Broadcast) => {
-                let to = node.attrs.ints("axes");
-                Rel::Axes(
-                    (0..operand.rank())
-                        .map(|a| {
-                            let r = to[a] as usize;
-                            if operand.shape[a] == result.shape[r] { axes[r] } else { None }
-                        })
-                        .collect(),
-                )
-            }
-            (_, Op::Transpose) => {
-                let mut out = vec![None; operand.rank()];
-                for (r, p) in node.attrs.ints("perm").iter().enumerate() {
-                    out[*p as usize] = axes[r];
-                }
-                Rel::Axes(out)
-            }
-            (Lower::Reshape, _) => {
+        if let Some(along) = (node.op.def().facts.axes)(&node.attrs, operand, result) {
+            return Rel::Axes(along.iter().map(|to| to.and_then(|to| axes[to])).collect());
+        }
+        match &node.op.def().lower {
+            Lower::Map(_) | Lower::Scan(_) => rel.clone(),
+            Lower::Reshape => {
                 // Only added or removed ones: axes stay what they are.
                 let mut out = vec![None; operand.rank()];
                 match match_axes(&result.shape, &operand.shape) {
@@ -357,7 +342,7 @@ impl Fuser<'_> {
                     _ => Rel::Other { repeat },
                 }
             }
-            (Lower::Reduce(_), _) => {
+            Lower::Reduce(_) => {
                 let reduced = &self.groups[group.0 as usize].reduced;
                 let over: Vec<usize> = reduction_axes(node);
                 let keep = node.attrs.bool("keep");

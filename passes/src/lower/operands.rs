@@ -1,18 +1,23 @@
 //! What the operands of a node are, seen through the nodes that make them.
 
-use super::fuse::is_splat;
-use tfc_abi::plan::QueueAction;
-use tfc_ir::{Func, Node, Op, ValueId};
+use tfc_ir::lower::{Contraction, Lower};
+use tfc_ir::op::Moves;
+use tfc_ir::{Func, Node, ValueId};
+
+/// Whether a node is a product of matrices.
+pub(crate) fn is_matmul(node: &Node) -> bool {
+    matches!(node.op.def().lower, Lower::Contract(Contraction::MatMul))
+}
 
 /// The operands a contraction really reads: a matrix repeated over the batches
 /// is read in place, and the flag says so.
 pub(crate) fn contract_operands(func: &Func, node: &Node) -> ((ValueId, bool), (ValueId, bool)) {
     let peel = |value: ValueId| -> (ValueId, bool) {
-        if node.op != Op::MatMul {
+        if !is_matmul(node) {
             return (value, false);
         }
         let Some(def) = func.def(value).map(|d| &func.nodes[d]) else { return (value, false) };
-        if def.op != Op::Broadcast {
+        if def.op.def().facts.moves != Moves::Repeated {
             return (value, false);
         }
         let (from, to) = (func.ty(def.operands[0]), func.ty(value));
@@ -25,30 +30,4 @@ pub(crate) fn contract_operands(func: &Func, node: &Node) -> ((ValueId, bool), (
         if matrix { (def.operands[0], true) } else { (value, false) }
     };
     (peel(node.operands[0]), peel(node.operands[1]))
-}
-
-/// Whether a value is all zero bits.
-pub(crate) fn zeros(func: &Func, value: ValueId) -> bool {
-    let Some(node) = func.def(value).map(|d| &func.nodes[d]) else { return false };
-    match node.op {
-        Op::Const => {
-            is_splat(node)
-                && node.attrs.tensor("value").is_some_and(|t| t.bytes().iter().all(|b| *b == 0))
-        }
-        Op::Broadcast | Op::Reshape => zeros(func, node.operands[0]),
-        _ => false,
-    }
-}
-
-/// What an op on a queue does to it.
-pub(crate) fn queue_action(op: &str) -> Option<QueueAction> {
-    Some(match op {
-        "enqueue" => QueueAction::Enqueue,
-        "enqueue_many" => QueueAction::EnqueueMany,
-        "dequeue" => QueueAction::Dequeue,
-        "dequeue_many" => QueueAction::DequeueMany,
-        "close" => QueueAction::Close,
-        "queue_size" => QueueAction::Size,
-        _ => return None,
-    })
 }

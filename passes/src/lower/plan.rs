@@ -21,9 +21,9 @@ mod queue;
 use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
-use super::operands::zeros;
 use super::storage::{Copy, StorageId, Storages};
 use super::{Build, cost::kernel_cost, inplace, schedule};
+use crate::util::is_zero;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
@@ -427,7 +427,7 @@ impl<'a> Planner<'a> {
         let ty = func.ty(result).clone();
         let dst = self.value(result);
         self.storages.list[dst.0 as usize].region = region.index() as u32;
-        if zeros(func, base) {
+        if is_zero(func, base) {
             let time = self.tick();
             let buf = self.write(result, time, region);
             steps.push(Step::Call(Call { func: Routine::Zero, bufs: vec![buf], ints: vec![] }));

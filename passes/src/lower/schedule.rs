@@ -23,12 +23,12 @@ use cranelift_entity::SecondaryMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tfc_abi::plan::QueueKind;
-use tfc_ir::lower::{Contraction, Lower};
+use tfc_ir::lower::{Contraction, Lower, StepKind};
 use tfc_ir::op::Effect;
+use tfc_ir::ops::queue;
 use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId};
 
 use super::fuse::{deep_operands, stored_over};
-use super::operands::queue_action;
 use super::updates::{computed_with, is_leaf, updates};
 
 /// What a node does to the world, its regions included.
@@ -52,7 +52,7 @@ pub(crate) fn effects(graph: &Graph, func: &Func, node: &Node) -> Effects {
 pub(crate) fn waits(graph: &Graph, node: &Node) -> bool {
     let queue = node.var.and_then(|v| graph.vars[v].queue.as_deref());
     queue.is_some_and(|q| !matches!(q.kind, QueueKind::Reader(_)))
-        && queue_action(node.op.name()).is_some_and(|a| a.takes() || a.gives())
+        && queue::action(node.op).is_some_and(|a| a.takes() || a.gives())
 }
 
 fn add_effects(graph: &Graph, func: &Func, node: &Node, out: &mut Effects) {
@@ -76,7 +76,7 @@ fn add_effects(graph: &Graph, func: &Func, node: &Node, out: &mut Effects) {
 
 /// An assignment of a whole value: nothing but the variable depends on it.
 pub(crate) fn is_plain_assign(node: &Node) -> bool {
-    node.op.name() == "assign" && node.operands.len() == 1 && node.after.is_empty()
+    matches!(node.op.def().lower, Lower::Step(StepKind::Assign)) && node.after.is_empty()
 }
 
 pub(crate) fn order(

@@ -6,10 +6,11 @@
 
 use super::fuse::deep_operands;
 use super::schedule::is_plain_assign;
+use crate::util::is_literal;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
-use tfc_ir::{Func, Node, NodeId, Op, ValueId, VarId};
+use tfc_ir::{Func, Node, NodeId, ValueId, VarId};
 
 /// The nodes of a function's body that make up updates. What they compute does
 /// not live long, wherever they stand in the text.
@@ -134,9 +135,5 @@ pub(crate) fn computed_with(
 
 /// Literals and reads, which are where they are.
 pub(crate) fn is_leaf(func: &Func, node: &Node) -> bool {
-    let literal = |n: &Node| matches!(n.op.def().lower, Lower::Constant);
-    let repeated = |n: &Node| {
-        n.op == Op::Broadcast && func.def(n.operands[0]).is_some_and(|d| literal(&func.nodes[d]))
-    };
-    literal(node) || repeated(node) || node.op.def().effect == Effect::Read
+    is_literal(func, node) || node.op.def().effect == Effect::Read
 }

@@ -35,13 +35,32 @@ pub fn valid(cx: &InferCx<'_>) -> Result<(), InferError> {
         .at(Place::Attr("bounds"), format!("expected \"check\" or {other:?}")))
 }
 
+/// Which operands of an op are indices, and what happens to one that is out of range.
+pub enum Indices {
+    /// None is.
+    None,
+    /// They must be in range.
+    Checked(IndicesFn),
+    /// As the attribute [`attr`] says: they must be in range, or the op does this.
+    Or(&'static str, IndicesFn),
+}
+
+pub type IndicesFn = fn(&IndicesCx<'_>) -> Vec<IndexUse>;
+
+/// What an op is told.
+pub struct IndicesCx<'a> {
+    pub attrs: &'a Attrs,
+    pub operands: &'a [&'a TensorType],
+    /// The type of the variable it writes.
+    pub var: Option<&'a TensorType>,
+}
+
 /// What an op can do about an index that is out of range, other than fail. None
 /// for ops that have no such attribute.
 pub fn otherwise(op: Op) -> Option<&'static str> {
-    match op {
-        Op::Gather | Op::DynamicSlice | Op::DynamicUpdateSlice => Some(CLAMP),
-        Op::OneHot => Some(DROP),
-        _ => None,
+    match op.def().indices {
+        Indices::Or(other, _) => Some(other),
+        Indices::None | Indices::Checked(_) => None,
     }
 }
 
@@ -60,50 +79,44 @@ pub fn unchecked(op: Op, mut attrs: Attrs) -> Attrs {
 
 /// Indices that one operand of an op holds. Each of them, and the `width - 1` after
 /// it, must be among the `size` entries of the axis.
-pub struct Indices {
+pub struct IndexUse {
     pub operand: usize,
     pub axis: usize,
     pub size: Dim,
     pub width: Dim,
 }
 
-/// The operands of an op that hold indices, if it must not be given any that are
-/// out of range.
-pub fn indices(
-    op: Op,
-    attrs: &Attrs,
-    operands: &[&TensorType],
-    var: Option<&TensorType>,
-) -> Vec<Indices> {
-    let one = |operand, axis: usize, size: Dim| Indices { operand, axis, size, width: 1i64.into() };
-    if otherwise(op).is_some() && !is_checked(attrs) {
-        return vec![];
-    }
-    match op {
-        Op::Gather => {
-            let axis = attrs.int("axis") as usize;
-            vec![one(1, axis, operands[0].shape[axis].clone())]
-        }
-        Op::OneHot => vec![one(0, operands[0].rank(), attrs.int("depth").into())],
-        Op::DynamicSlice => boxed(operands[0], attrs.shape("sizes"), 1),
-        Op::DynamicUpdateSlice => boxed(operands[0], &operands[1].shape, 2),
-        Op::ScatterAdd => vec![one(1, 0, operands[0].shape[0].clone())],
-        Op::ScatterAssign | Op::ScatterAssignAdd => {
-            var.map(|v| one(0, 0, v.shape[0].clone())).into_iter().collect()
-        }
-        _ => vec![],
+impl IndexUse {
+    pub fn one(operand: usize, axis: usize, size: Dim) -> IndexUse {
+        IndexUse { operand, axis, size, width: 1i64.into() }
     }
 }
 
-fn boxed(x: &TensorType, widths: &[Dim], first: usize) -> Vec<Indices> {
+/// The operands of an op that hold indices, if it must not be given any that are
+/// out of range.
+pub fn indices(op: Op, cx: &IndicesCx<'_>) -> Vec<IndexUse> {
+    match op.def().indices {
+        Indices::None => vec![],
+        Indices::Or(..) if !is_checked(cx.attrs) => vec![],
+        Indices::Checked(find) | Indices::Or(_, find) => find(cx),
+    }
+}
+
+/// The starts of a box, one operand for each axis from `first` on.
+pub fn boxed(x: &TensorType, widths: &[Dim], first: usize) -> Vec<IndexUse> {
     let each = x.shape.iter().zip(widths).enumerate();
-    each.map(|(axis, (size, width))| Indices {
+    each.map(|(axis, (size, width))| IndexUse {
         operand: first + axis,
         axis,
         size: size.clone(),
         width: width.clone(),
     })
     .collect()
+}
+
+/// The first operand names rows of the variable.
+pub fn rows_of_variable(cx: &IndicesCx<'_>) -> Vec<IndexUse> {
+    cx.var.map(|v| IndexUse::one(0, 0, v.shape[0].clone())).into_iter().collect()
 }
 
 /// What evaluation says of the first index that is out of range.

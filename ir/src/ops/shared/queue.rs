@@ -10,21 +10,27 @@
 //! They are writes of the queue's symbol, so they keep text order among
 //! themselves. Readers can only be taken from.
 
+use crate::lower::{Lower, StepKind};
 use crate::op::{InferCx, InferError, Place};
 use crate::{Dim, Op, TensorType};
-use tfc_abi::plan::{Part, QueueInfo, QueueKind};
+use tfc_abi::plan::{Part, QueueAction, QueueInfo, QueueKind};
+
+/// What an op does to a queue; nothing for ops on anything else.
+pub fn action(op: Op) -> Option<QueueAction> {
+    match op.def().lower {
+        Lower::Step(StepKind::Queue(action)) => Some(action),
+        _ => None,
+    }
+}
 
 /// Whether the op works on queues.
 pub fn is_queue_op(op: Op) -> bool {
-    matches!(
-        op,
-        Op::Enqueue | Op::EnqueueMany | Op::Dequeue | Op::DequeueMany | Op::Close | Op::QueueSize
-    )
+    action(op).is_some()
 }
 
 /// Whether the op puts elements into a queue.
 pub fn fills(op: Op) -> bool {
-    matches!(op, Op::Enqueue | Op::EnqueueMany)
+    action(op).is_some_and(QueueAction::gives)
 }
 
 /// The queue or reader the op is about.

@@ -2,6 +2,7 @@
 
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
+use crate::facts::{IntRange, IntegersCx};
 use crate::op::{AttrSpec, EvalCx, InferCx, InferError, Place};
 use crate::vjp::{Emit, V, VjpArgs};
 use crate::{Attr, DType, Dim, Op, TensorType};
@@ -491,4 +492,11 @@ pub fn eval_scan(
         Data::Int(a) => Array::int(x.dtype, scan(a, cx, g0, g)),
         Data::Bool(_) => return Err("expected numbers".into()),
     }])
+}
+
+/// Along an empty axis the result is 0.
+pub fn arg_integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
+    let size = cx.operands[0].shape.get(cx.attrs.int("axis") as usize)?;
+    size.as_const().filter(|n| *n > 0)?;
+    IntRange::indices_of(size, cx.result.dtype)
 }

@@ -1,10 +1,10 @@
 //! Effects as steps: each op that changes or shows something is one.
 
 use super::{Planner, not_compiled};
-use crate::lower::operands::queue_action;
 use tfc_abi::plan::{CheckFinite, CheckIndex, Func as Routine, Step};
 use tfc_ir::diag::Diag;
-use tfc_ir::{Node, NodeId, Op, RegionId};
+use tfc_ir::lower::{Lower, StepKind};
+use tfc_ir::{Node, NodeId, RegionId};
 
 impl Planner<'_> {
     pub(super) fn effect(
@@ -15,8 +15,9 @@ impl Planner<'_> {
     ) -> Result<(), Vec<Diag>> {
         let func = self.func;
         let node = &func.nodes[id];
-        match (node.op, node.var) {
-            (Op::Assign, Some(v)) => {
+        let Lower::Step(kind) = node.op.def().lower else { return Err(vec![not_compiled(node)]) };
+        match (kind, node.var) {
+            (StepKind::Assign, Some(v)) => {
                 let dst = self.variable(v);
                 let src = self.value(node.operands[0]);
                 let ty = self.graph.vars[v].ty.clone();
@@ -25,12 +26,12 @@ impl Planner<'_> {
                 self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
-            (Op::ScatterAssign | Op::ScatterAssignAdd, Some(v)) => {
+            (StepKind::ScatterRows { add }, Some(v)) => {
                 let dst = self.variable(v);
                 let ty = self.graph.vars[v].ty.clone();
-                let routine = match node.op {
-                    Op::ScatterAssign => Routine::ScatterSetRows,
-                    _ => Routine::ScatterAddRows,
+                let routine = match add {
+                    true => Routine::ScatterAddRows,
+                    false => Routine::ScatterSetRows,
                 };
                 let (ids, updates) = (node.operands[0], node.operands[1]);
                 let step = self.scatter(routine, dst, &ty, ids, updates);
@@ -38,7 +39,7 @@ impl Planner<'_> {
                 self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
-            (Op::Restore, Some(v)) => {
+            (StepKind::Restore, Some(v)) => {
                 let dst = self.variable(v);
                 let ty = self.graph.vars[v].ty.clone();
                 let time = self.tick();
@@ -49,25 +50,25 @@ impl Planner<'_> {
                 let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
                 steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
             }
-            (Op::Save, _) => {
+            (StepKind::Save, _) => {
                 let time = self.tick();
                 let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
                 let names = node.attrs.str("names").split(',').map(str::to_string).collect();
                 steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
             }
-            (Op::Print, _) => {
+            (StepKind::Print, _) => {
                 let time = self.tick();
                 let buf = self.read(node.operands[0], time);
                 steps.push(Step::Print { label: node.attrs.str("label").to_string(), buf });
             }
-            (Op::Assert, _) => {
+            (StepKind::Assert, _) => {
                 let time = self.tick();
                 let cond = self.read(node.operands[0], time);
                 let message = node.attrs.str("message").to_string();
                 let place = self.build.place(node.span);
                 steps.push(Step::Assert { cond, message, place });
             }
-            (Op::CheckFinite, _) => {
+            (StepKind::CheckFinite, _) => {
                 let time = self.tick();
                 let text = |name: &str| node.attrs.str(name).to_string();
                 steps.push(Step::CheckFinite(CheckFinite {
@@ -78,7 +79,7 @@ impl Planner<'_> {
                     place: self.build.place(node.span),
                 }));
             }
-            (Op::CheckIndex, _) => {
+            (StepKind::CheckIndex, _) => {
                 let time = self.tick();
                 let ids = self.read(node.operands[0], time);
                 let bound = |name: &str| node.attrs.shape(name).first().cloned();
@@ -94,26 +95,34 @@ impl Planner<'_> {
                     place: self.build.place(node.span),
                 }));
             }
-            (Op::StackPush, _) => {
+            (StepKind::Push, _) => {
                 let stack = self.stack(node);
                 let time = self.tick();
                 let src = self.read(node.operands[0], time);
                 steps.push(Step::Push { stack, src });
             }
-            (Op::StackPop, _) => {
+            (StepKind::Pop, _) => {
                 let stack = self.stack(node);
                 let time = self.tick();
                 let dst = self.write(node.results[0], time, region);
                 let name = node.attrs.str("stack").to_string();
                 steps.push(Step::Pop { stack, dst, name });
             }
-            (op, Some(v)) if self.graph.vars[v].queue.is_some() => match queue_action(op.name()) {
-                Some(action) => steps.push(self.queue_step(action, v, node, region)),
-                None => return Err(vec![not_compiled(node)]),
-            },
-            (Op::If, _) => self.branch(node, region, steps)?,
-            (Op::While, _) => self.repeat(node, region, steps)?,
-            _ => return Err(vec![not_compiled(node)]),
+            (StepKind::Queue(action), Some(v)) => {
+                steps.push(self.queue_step(action, v, node, region));
+            }
+            (StepKind::Branch, _) => self.branch(node, region, steps)?,
+            (StepKind::Loop, _) => self.repeat(node, region, steps)?,
+            (StepKind::Read | StepKind::Update(_), _) => {
+                unreachable!("`{}` is no step when plans are made", node.op.name())
+            }
+            (
+                StepKind::Assign
+                | StepKind::ScatterRows { .. }
+                | StepKind::Restore
+                | StepKind::Queue(_),
+                None,
+            ) => unreachable!("`{}` without a symbol", node.op.name()),
         }
         Ok(())
     }
