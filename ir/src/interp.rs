@@ -135,6 +135,9 @@ pub fn run_with(
     run_func(graph, func, feeds, state, out)
 }
 
+/// Sees each value as soon as it is computed, and may change its elements.
+pub type Watch<'a> = &'a mut dyn FnMut(ValueId, &mut Array);
+
 /// Runs one function of a graph.
 pub fn run_func(
     graph: &Graph,
@@ -142,6 +145,18 @@ pub fn run_func(
     feeds: &[Tensor],
     state: &mut State,
     out: &mut dyn Write,
+) -> Result<Vec<Tensor>, Error> {
+    run_watched(graph, func, feeds, state, out, &mut |_, _| {})
+}
+
+/// Runs one function of a graph and shows every value of it to `watch`.
+pub fn run_watched(
+    graph: &Graph,
+    func: &Func,
+    feeds: &[Tensor],
+    state: &mut State,
+    out: &mut dyn Write,
+    watch: Watch<'_>,
 ) -> Result<Vec<Tensor>, Error> {
     let dims = bind(graph, func, feeds)?;
     for need in requirements(func, &graph.dims) {
@@ -152,7 +167,8 @@ pub fn run_func(
         }
     }
     let stacks = BTreeMap::new();
-    let mut machine = Machine { graph, func, state, dims, env: SecondaryMap::new(), stacks, out };
+    let env = SecondaryMap::new();
+    let mut machine = Machine { graph, func, state, dims, env, stacks, out, watch };
     let args = feeds.iter().map(Array::from_tensor).collect();
     let results = machine.region(func.body, args)?;
     Ok(results.iter().map(Array::to_tensor).collect())
@@ -289,6 +305,7 @@ struct Machine<'a> {
     env: SecondaryMap<ValueId, Option<Array>>,
     stacks: BTreeMap<String, Vec<Array>>,
     out: &'a mut dyn Write,
+    watch: Watch<'a>,
 }
 
 impl Machine<'_> {
@@ -306,7 +323,8 @@ impl Machine<'_> {
                 }
                 err
             })?;
-            for (value, array) in node.results.iter().zip(results) {
+            for (value, mut array) in node.results.iter().zip(results) {
+                (self.watch)(*value, &mut array);
                 self.env[*value] = Some(array);
             }
         }

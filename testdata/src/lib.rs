@@ -15,9 +15,11 @@
 //! - [`corpus`]: finding the files;
 //! - [`feeds`]: deterministic inputs for an entry;
 //! - [`compare`]: are two tensors the same, up to a tolerance?
+//! - [`generate`]: random graphs;
 
 pub mod compare;
 pub mod corpus;
 pub mod directive;
 pub mod feeds;
+pub mod generate;
 pub mod ways;
