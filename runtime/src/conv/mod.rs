@@ -8,6 +8,7 @@
 
 pub mod depthwise;
 mod edges;
+pub mod field;
 pub mod implicit;
 pub mod simple;
 pub mod windows;
