@@ -30,6 +30,7 @@ pub fn applies(c: &ConvArgs) -> bool {
 /// # Safety
 /// As [`super::conv`], for elements `T`; [`applies`] holds.
 pub unsafe fn conv<T: Real + Number + Result<T>>(
+    kernels: &Kernels<T>,
     pool: &Pool,
     c: &ConvArgs,
     finished: Option<BlockFn<'_>>,
@@ -41,7 +42,7 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
         unsafe {
             let apart = edges::not_finite::<T, T>(c);
             if !apart.is_empty() {
-                return edges::grad_filter::<T, T>(pool, c, &apart, finished);
+                return edges::grad_filter::<T, T>(kernels, pool, c, &apart, finished);
             }
         }
     }
@@ -69,8 +70,8 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
             // SAFETY: the caller's promise; rows of the result are disjoint.
             unsafe {
                 match c.kind {
-                    ConvKind::GradFilter => grad_filter::<T>(c, &plans[0], row),
-                    _ => plane::<T>(c, &plans, row, &mut weights),
+                    ConvKind::GradFilter => grad_filter::<T>(kernels, c, &plans[0], row),
+                    _ => plane::<T>(kernels, c, &plans, row, &mut weights),
                 }
             }
             if let Some(f) = finished {
@@ -90,12 +91,12 @@ fn finite<T: Real>(weights: &[T]) -> bool {
 /// # Safety
 /// As [`conv`]; `row` is below images times channels.
 unsafe fn plane<T: Real + Number + Widen<T>>(
+    kernels: &Kernels<T>,
     c: &ConvArgs,
     plans: &[Plan],
     row: usize,
     weights: &mut Vec<T>,
 ) {
-    let kernels: &Kernels<T> = <T as Real>::kernels();
     let forward = c.kind == ConvKind::Forward;
     let [sy, sx] = if forward { [1, 1] } else { c.stride };
     let (height, width) = if forward { (c.out_h, c.out_w) } else { (c.in_h, c.in_w) };
@@ -143,8 +144,12 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
 ///
 /// # Safety
 /// As [`conv`]; `channel` exists.
-unsafe fn grad_filter<T: Real + Number + Widen<T>>(c: &ConvArgs, plan: &Plan, channel: usize) {
-    let kernels: &Kernels<T> = <T as Real>::kernels();
+unsafe fn grad_filter<T: Real + Widen<T>>(
+    kernels: &Kernels<T>,
+    c: &ConvArgs,
+    plan: &Plan,
+    channel: usize,
+) {
     let taps = c.kernel[0] * c.kernel[1];
     // SAFETY: the planes and the result are as large as the sizes say.
     unsafe {

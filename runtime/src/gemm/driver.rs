@@ -26,7 +26,7 @@ const GROUP: usize = 512;
 /// Up to this many rows the right operand is not worth packing.
 const DIRECT_B_ROWS: usize = 24;
 /// Up to this many columns the left operand is not worth packing.
-pub(crate) const DIRECT_A_COLUMNS: usize = 256;
+const DIRECT_A_COLUMNS: usize = 256;
 
 /// The blocks `k` is cut into: where each starts, and its steps. At least one,
 /// of no steps if need be.
@@ -81,11 +81,11 @@ unsafe fn blocks<T: Real>(
     a_panels: &mut Bytes,
     b_panels: &mut Bytes,
 ) {
-    let (mr, nr) = (kernels.mr(), kernels.nr);
     let (m, n) = (g.rows.1 - g.rows.0, g.columns.1 - g.columns.0);
+    let (packed_a, packed_b) = (g.a.packed(), g.b.packed());
+    let (mr, nr) = (packed_a.map_or_else(|| kernels.even(m), |p| p.width), kernels.nr);
     // Whole tiles, so that no row block ends in a thin one.
     let row_block = (MC / mr * mr).max(mr);
-    let (packed_a, packed_b) = (g.a.packed(), g.b.packed());
     let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
     let direct_a =
         g.a.direct()
@@ -122,7 +122,7 @@ unsafe fn blocks<T: Real>(
                         let width = GROUP.min(nc - jg);
                         for j in (jg..jg + width).step_by(nr) {
                             let lanes = nr.min(nc - j);
-                            let (b, b_step) = match (direct_b, &packed_b) {
+                            let (b, b_step) = match (direct_b, packed_b) {
                                 (Some((b, _, step)), _) if lanes == nr => {
                                     (b.add(k0 * step + column + j), step)
                                 }
@@ -131,7 +131,7 @@ unsafe fn blocks<T: Real>(
                             };
                             for i in (0..mc).step_by(mr) {
                                 let rows = mr.min(mc - i);
-                                let (a, a_row, a_step) = match (direct_a, &packed_a) {
+                                let (a, a_row, a_step) = match (direct_a, packed_a) {
                                     (Some((a, lane, step)), _) => {
                                         (a.add((row + i) * lane + k0 * step), lane, step)
                                     }

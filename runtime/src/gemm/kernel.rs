@@ -71,6 +71,12 @@ impl<T> Kernels<T> {
     pub fn mr(&self) -> usize {
         self.tiles.len()
     }
+
+    /// Rows of a tile such that `rows` rows are as many tiles as need be, all of
+    /// about one size: a last thin one would waste registers.
+    pub fn even(&self, rows: usize) -> usize {
+        rows.div_ceil(rows.div_ceil(self.mr()).max(1)).max(1)
+    }
 }
 
 /// Largest `mr * nr` of any instruction set.

@@ -305,15 +305,17 @@ thread_local! {
 /// # Safety
 /// As [`rectangle`]; `c` is element `(rows.0, columns.0)`.
 pub(crate) unsafe fn half_rectangle<E: Half>(
+    kernels: &Kernels<f32>,
     rect: &Rect<'_, f32>,
     c: *mut E,
     finished: Option<&dyn Fn(usize, usize, usize, usize)>,
 ) {
-    let kernels = f32::kernels();
+    // Whole panels of an operand that comes packed.
+    let height = rect.a.packed().map_or(HALF_BLOCK.0, |p| HALF_BLOCK.0 / p.width * p.width);
     SUMS.with_borrow_mut(|sums| {
         sums.resize(HALF_BLOCK.0 * HALF_BLOCK.1, 0.0);
-        for r0 in (rect.rows.0..rect.rows.1).step_by(HALF_BLOCK.0) {
-            let r1 = (r0 + HALF_BLOCK.0).min(rect.rows.1);
+        for r0 in (rect.rows.0..rect.rows.1).step_by(height) {
+            let r1 = (r0 + height).min(rect.rows.1);
             for c0 in (rect.columns.0..rect.columns.1).step_by(HALF_BLOCK.1) {
                 let c1 = (c0 + HALF_BLOCK.1).min(rect.columns.1);
                 let width = c1 - c0;
@@ -390,6 +392,6 @@ where
         };
         let c = g.c.cast::<E>().wrapping_add((row_offset + rows.0) * g.n + columns.0);
         // SAFETY: rectangles are disjoint and inside the result.
-        unsafe { half_rectangle(&rect, c, Some(&shifted)) };
+        unsafe { half_rectangle(kernels, &rect, c, Some(&shifted)) };
     });
 }

@@ -8,25 +8,25 @@ use crate::pool::Pool;
 use std::cell::RefCell;
 
 thread_local! {
-    /// Memory of the last [`Lefts`] of this thread.
+    /// Memory of the last [`Wholes`] of this thread.
     static SPARE: RefCell<Bytes> = const { RefCell::new(Bytes::empty()) };
 }
 
 /// Elements packed in a nanosecond, roughly.
 const PACKED_PER_NS: usize = 2;
 
-/// Left operands of several products, for one call.
-pub struct Lefts<T> {
+/// Operands of several products, for one call.
+pub struct Wholes<T> {
     bytes: Bytes,
     parts: Vec<(Packed<T>, usize)>,
 }
 
 // SAFETY: written before it is shared, then only read.
-unsafe impl<T: Sync> Sync for Lefts<T> {}
+unsafe impl<T: Sync> Sync for Wholes<T> {}
 
-impl<T: Real> Lefts<T> {
+impl<T: Real> Wholes<T> {
     /// Room for `count` operands, of `size(i)` lanes and steps.
-    pub fn new(count: usize, size: impl Fn(usize) -> (usize, usize), width: usize) -> Lefts<T> {
+    pub fn new(count: usize, size: impl Fn(usize) -> (usize, usize), width: usize) -> Wholes<T> {
         let mut bytes = SPARE.take();
         let lens = (0..count).map(|i| Packed::<T>::len(size(i).0, size(i).1, width));
         grow(&mut bytes, lens.sum::<usize>() * size_of::<T>());
@@ -36,7 +36,7 @@ impl<T: Real> Lefts<T> {
             parts.push((Packed { start, lanes, width }, k));
             start = start.wrapping_add(Packed::<T>::len(lanes, k, width));
         }
-        Lefts { bytes, parts }
+        Wholes { bytes, parts }
     }
 
     /// Packs them; `operand(i, use)` hands operand `i` to `use`.
@@ -80,7 +80,7 @@ impl<T: Real> Lefts<T> {
     }
 }
 
-impl<T> Drop for Lefts<T> {
+impl<T> Drop for Wholes<T> {
     fn drop(&mut self) {
         SPARE.set(std::mem::take(&mut self.bytes));
     }
