@@ -54,13 +54,14 @@ impl Code {
     /// Closes the statements since `before` into a loop.
     fn close(&mut self, before: Vec<Stmt>, var: u32, n: i64, vector: bool, carried: Vec<Carried>) {
         let body = std::mem::replace(&mut self.out, before);
-        let mode = if vector { LoopMode::Vector } else { LoopMode::Serial };
+        let reduce = LoopKind::Reduce { partials: vector };
+        let kind = if carried.is_empty() { LoopKind::Parallel } else { reduce };
         let ranged = var == 0;
         let var = LoopVar::from_u32(var);
         self.out.push(Stmt::Loop(Loop {
             var,
             extent: Dim::constant(n),
-            mode,
+            kind,
             ranged,
             carried,
             body,
@@ -70,7 +71,7 @@ impl Code {
     fn kernel(self, name: &str, lens: &[i64]) -> Kernel {
         let bufs = lens
             .iter()
-            .map(|n| KernelBuf { dtype: DType::F32, len: Dim::constant(*n), written: true })
+            .map(|n| KernelBuf::new(DType::F32, Dim::constant(*n), true))
             .enumerate()
             .map(|(i, mut b)| {
                 b.written = i + 1 == lens.len();
@@ -78,7 +79,15 @@ impl Code {
             })
             .collect();
         let name = name.into();
-        Kernel { name, bufs, dims: vec![], regs: self.regs, loops: 8, body: self.out }
+        Kernel {
+            name,
+            bufs,
+            locals: vec![],
+            dims: vec![],
+            regs: self.regs,
+            loops: 8,
+            body: self.out,
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod code;
 mod emit;
 mod jit;
 mod object;
+pub mod schedule;
 mod target;
 mod text;
 
@@ -72,12 +73,14 @@ pub(crate) fn backend(error: impl std::fmt::Display) -> CodegenError {
     CodegenError::Backend(error.to_string())
 }
 
-/// `kernel` as the emitter wants it: verified, elementary functions expanded.
+/// `kernel` as emitters for CPUs want it: verified, elementary functions expanded,
+/// local buffers in the memory of results.
 pub(crate) fn prepare(kernel: &Kernel) -> Result<Cow<'_, Kernel>, CodegenError> {
     let malformed = |message: String| CodegenError::Kernel { kernel: kernel.name.clone(), message };
     tfc_kernel::verify::verify(kernel).map_err(|e| malformed(e.to_string()))?;
     let mut expanded = kernel.clone();
     tfc_kernel::math::expand(&mut expanded);
+    tfc_kernel::locals::place(&mut expanded);
     Ok(Cow::Owned(expanded))
 }
 

@@ -204,14 +204,16 @@ impl Gen<'_> {
         out.push(Stmt::Store { buf: buf as u32, at, value });
     }
 
-    /// A loop that combines something over `var`, with its initial value before.
+    /// A loop that combines something over `var`, with its initial value before. It
+    /// may leave a value per iteration in the local buffer `keep`.
     fn reduction(
         &mut self,
         out: &mut Vec<Stmt>,
         var: LoopVar,
         extent: Dim,
-        mode: LoopMode,
+        kind: LoopKind,
         vars: &[(LoopVar, Dim)],
+        keep: Option<(u32, DType)>,
     ) {
         use ScalarType::*;
         let (combine, op, ty) = self.c.pick(&[
@@ -234,13 +236,17 @@ impl Gen<'_> {
         let acc = self.reg(ty);
         let mut body = vec![];
         self.work(&mut body, vars);
+        if let Some((buf, dtype)) = keep {
+            let value = self.some(&mut body, ScalarType::of(dtype));
+            body.push(Stmt::Store { buf, at: Ix::var(var), value });
+        }
         let item = self.some(&mut body, ty);
         let next = self.reg(ty);
         body.push(Stmt::Op { dst: next, op, args: vec![acc, item] });
         self.pool = outer;
         let result = self.reg(ty);
         let carried = vec![Carried { init, acc, next, result, combine }];
-        out.push(Stmt::Loop(Loop { var, extent, mode, ranged: false, carried, body }));
+        out.push(Stmt::Loop(Loop { var, extent, kind, ranged: false, carried, body }));
         self.pool.push(result);
     }
 }
@@ -257,14 +263,19 @@ fn generate(choices: &[u32]) -> Kernel {
     let len = Dim::constant(2 * ROWS) * n.clone() + Dim::constant(8);
     for i in 0..INPUTS + OUTPUTS {
         let dtype = g.c.pick(&DType::ALL);
-        g.bufs.push(KernelBuf { dtype, len: len.clone(), written: i >= INPUTS });
+        g.bufs.push(KernelBuf::new(dtype, len.clone(), i >= INPUTS));
     }
     let (a, b) = (LoopVar::from_u32(0), LoopVar::from_u32(1));
-    let mode = g.c.pick(&[LoopMode::Vector, LoopMode::Vector, LoopMode::Serial]);
+    let whole = LoopKind::Reduce { partials: true };
+    let in_order = LoopKind::Reduce { partials: false };
+    let reduce = g.c.pick(&[whole, whole, in_order, LoopKind::Scan, LoopKind::Sequential]);
+    let parallel = LoopKind::Parallel;
+    let map = g.c.pick(&[parallel, parallel, LoopKind::Sequential]);
+    let mut locals = vec![];
     let mut out = vec![];
     let mut body = vec![];
-    let one_loop = |var, extent, mode, ranged, body| {
-        Stmt::Loop(Loop { var, extent, mode, ranged, carried: vec![], body })
+    let one_loop = |var, extent, kind, ranged, body| {
+        Stmt::Loop(Loop { var, extent, kind, ranged, carried: vec![], body })
     };
     match g.c.below(4) {
         // Elementwise.
@@ -276,47 +287,62 @@ fn generate(choices: &[u32]) -> Kernel {
             let mut back = Ix::var(a).scale(&Dim::constant(-1));
             back.offset = n.clone() + Dim::constant(3);
             g.store(&mut body, 1, back);
-            out.push(one_loop(a, n, mode, true, body));
+            out.push(one_loop(a, n, parallel, true, body));
         }
         // Rows, reduced, then mapped.
         1 => {
             let vars = [(a, rows.clone()), (b, n.clone())];
-            g.reduction(&mut body, b, n.clone(), mode, &vars);
+            let home = INPUTS as u32 + 1;
+            let dtype = g.bufs[home as usize].dtype;
+            let keep = (g.c.below(3) == 0).then_some(((INPUTS + OUTPUTS) as u32, dtype));
+            if keep.is_some() {
+                let base = Ix::var(a).scale(&n);
+                let home = Home { buf: home, base, stride: Dim::constant(1) };
+                locals.push(Local { dtype, len: n.clone(), within: Some(a), home });
+            }
+            g.reduction(&mut body, b, n.clone(), reduce, &vars, keep);
             g.store(&mut body, 0, Ix::var(a));
             let c = LoopVar::from_u32(2);
             let vars = [(a, rows.clone()), (c, n.clone())];
             let mut inner = vec![];
             let pool = g.pool.clone();
+            if let Some((buf, dtype)) = keep {
+                let dst = g.reg(ScalarType::of(dtype));
+                inner.push(Stmt::Load { dst, buf, at: Ix::var(c) });
+                g.pool.push(dst);
+            }
             g.work(&mut inner, &vars);
             g.store(&mut inner, 1, Ix::var(a).scale(&n).plus(&Ix::var(c)));
             g.pool = pool;
-            body.push(one_loop(c, n.clone(), mode, false, inner));
-            out.push(one_loop(a, rows, LoopMode::Serial, true, body));
+            body.push(one_loop(c, n.clone(), map, false, inner));
+            out.push(one_loop(a, rows, parallel, true, body));
         }
-        // Columns: a serial loop inside a vector loop.
+        // Columns: a loop in order inside a vector loop.
         2 => {
             let vars = [(a, n.clone())];
             g.work(&mut body, &vars);
             let vars = [(a, n.clone()), (b, rows.clone())];
-            g.reduction(&mut body, b, rows, LoopMode::Serial, &vars);
+            let kind = if reduce == whole { in_order } else { reduce };
+            g.reduction(&mut body, b, rows, kind, &vars, None);
             for _ in 0..g.c.below(4) {
                 g.arithmetic(&mut body);
             }
             g.store(&mut body, 2, Ix::var(a));
-            out.push(one_loop(a, n, mode, true, body));
+            out.push(one_loop(a, n, parallel, true, body));
         }
         // A block of a matrix.
         _ => {
             let vars = [(a, rows.clone()), (b, n.clone())];
             g.work(&mut body, &vars);
             g.store(&mut body, 0, Ix::var(a).scale(&n).plus(&Ix::var(b)));
-            let inner = one_loop(b, n, mode, true, body);
-            out.push(one_loop(a, rows, LoopMode::Serial, true, vec![inner]));
+            let inner = one_loop(b, n, parallel, true, body);
+            out.push(one_loop(a, rows, parallel, true, vec![inner]));
         }
     }
     Kernel {
         name: "generated".into(),
         bufs: g.bufs,
+        locals,
         dims: vec![Arc::from("N")],
         regs: g.regs,
         loops: 3,
@@ -442,7 +468,7 @@ fn total(dtype: DType, combine: Combine, op: ScalarOp) -> Kernel {
     let inner = Stmt::Loop(Loop {
         var: i,
         extent: n.clone(),
-        mode: LoopMode::Vector,
+        kind: LoopKind::Reduce { partials: true },
         ranged: false,
         carried: vec![Carried { init, acc, next, result, combine }],
         body: vec![
@@ -452,17 +478,15 @@ fn total(dtype: DType, combine: Combine, op: ScalarOp) -> Kernel {
     });
     Kernel {
         name: "total".into(),
-        bufs: vec![
-            KernelBuf { dtype, len: n, written: false },
-            KernelBuf { dtype, len: Dim::constant(1), written: true },
-        ],
+        bufs: vec![KernelBuf::new(dtype, n, false), KernelBuf::new(dtype, Dim::constant(1), true)],
+        locals: vec![],
         dims: vec![Arc::from("N")],
         regs,
         loops: 2,
         body: vec![Stmt::Loop(Loop {
             var: outer,
             extent: Dim::constant(1),
-            mode: LoopMode::Serial,
+            kind: LoopKind::Parallel,
             ranged: true,
             carried: vec![],
             body: vec![
@@ -504,7 +528,7 @@ fn heavy_total(extra: usize, size: Option<i64>) -> Kernel {
         inner.body.push(Stmt::Op { dst, op: ScalarOp::Mul, args: vec![y, x] });
         y = dst;
     }
-    kernel.bufs.push(KernelBuf { dtype: DType::F32, len: Dim::sym("N"), written: true });
+    kernel.bufs.push(KernelBuf::new(DType::F32, Dim::sym("N"), true));
     inner.body.push(Stmt::Store { buf: 2, at: Ix::var(inner.var), value: y });
     kernel
 }
@@ -561,7 +585,7 @@ fn malformed_kernels_are_errors() {
     let good = total(DType::F32, Combine::Sum, ScalarOp::Add);
     assert_eq!(verify::verify(&good), Ok(()));
     type Breakage = fn(&mut Kernel);
-    let bad: [(&str, Breakage); 6] = [
+    let bad: [(&str, Breakage); 8] = [
         ("no dim", |k| k.dims.clear()),
         ("not marked as written", |k| k.bufs[1].written = false),
         ("no buffer", |k| k.bufs.truncate(1)),
@@ -569,6 +593,15 @@ fn malformed_kernels_are_errors() {
         ("used before", |k| {
             let Stmt::Loop(l) = &mut k.body[0] else { return };
             l.body.remove(0);
+        }),
+        ("is not parallel", |k| {
+            let Stmt::Loop(l) = &mut k.body[0] else { return };
+            l.kind = LoopKind::Sequential;
+        }),
+        ("carries values", |k| {
+            let Stmt::Loop(l) = &mut k.body[0] else { return };
+            let Stmt::Loop(l) = &mut l.body[1] else { return };
+            l.kind = LoopKind::Parallel;
         }),
         ("not a plain reduction", |k| {
             let Stmt::Loop(l) = &mut k.body[0] else { return };

@@ -48,17 +48,18 @@ fn program() -> Program {
     let (x, y) = (regs.push(ScalarType::F32), regs.push(ScalarType::F32));
     let i = LoopVar::from_u32(0);
     let n = Dim::sym("N");
-    let buf = |written| KernelBuf { dtype: DType::F32, len: n.clone(), written };
+    let buf = |written| KernelBuf::new(DType::F32, n.clone(), written);
     let kernel = Kernel {
         name: "tanh of x".into(),
         bufs: vec![buf(false), buf(true)],
+        locals: vec![],
         dims: vec![Arc::from("N")],
         regs,
         loops: 1,
         body: vec![Stmt::Loop(Loop {
             var: i,
             extent: n.clone(),
-            mode: LoopMode::Vector,
+            kind: LoopKind::Parallel,
             ranged: true,
             carried: vec![],
             body: vec![

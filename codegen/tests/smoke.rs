@@ -1,6 +1,7 @@
 //! The smallest programs, end to end through JIT and object file.
 
 use std::sync::Arc;
+use tfc_codegen::schedule::Schedule;
 use tfc_codegen::{Cpu, Exports, ObjectOptions, asm_text, clif_text, jit, object};
 use tfc_kernel::program::Program;
 use tfc_kernel::*;
@@ -17,16 +18,17 @@ fn square() -> Kernel {
     Kernel {
         name: "square".into(),
         bufs: vec![
-            KernelBuf { dtype: DType::F32, len: n.clone(), written: false },
-            KernelBuf { dtype: DType::F32, len: n.clone(), written: true },
+            KernelBuf::new(DType::F32, n.clone(), false),
+            KernelBuf::new(DType::F32, n.clone(), true),
         ],
+        locals: vec![],
         dims: vec![Arc::from("N")],
         regs,
         loops: 1,
         body: vec![Stmt::Loop(Loop {
             var: i,
             extent: n,
-            mode: LoopMode::Vector,
+            kind: LoopKind::Parallel,
             ranged: true,
             carried: vec![],
             body: vec![
@@ -87,8 +89,9 @@ fn clif_snapshots() {
     let mut squares = program();
     insta::assert_snapshot!("square_kernel", squares.kernels[0].to_string());
     insta::assert_snapshot!("square_clif", clif_text(&squares).unwrap());
-    // The same without vectors.
+    insta::assert_snapshot!("square_schedule", Schedule::new(&squares.kernels[0], 4).to_string());
+    // The same for so few elements that vectors do not pay.
     let Stmt::Loop(l) = &mut squares.kernels[0].body[0] else { panic!("a loop is there") };
-    l.mode = LoopMode::Serial;
+    l.extent = Dim::constant(3);
     insta::assert_snapshot!("square_serial_clif", clif_text(&squares).unwrap());
 }

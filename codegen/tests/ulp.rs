@@ -112,7 +112,7 @@ fn error_kernel(function: Elementary, stride: i64) -> Kernel {
     let inner = Stmt::Loop(Loop {
         var: lane,
         extent: Dim::constant(BLOCK),
-        mode: LoopMode::Vector,
+        kind: LoopKind::Reduce { partials: true },
         ranged: false,
         carried: vec![Carried { init, acc, next, result, combine: Combine::Max }],
         body: k.out,
@@ -122,14 +122,15 @@ fn error_kernel(function: Elementary, stride: i64) -> Kernel {
     let outer = Stmt::Loop(Loop {
         var: block,
         extent: blocks.clone(),
-        mode: LoopMode::Serial,
+        kind: LoopKind::Parallel,
         ranged: true,
         carried: vec![],
         body: [head, vec![inner, store]].concat(),
     });
     Kernel {
         name: format!("error_{}", function.name()),
-        bufs: vec![KernelBuf { dtype: DType::F64, len: blocks, written: true }],
+        bufs: vec![KernelBuf::new(DType::F64, blocks, true)],
+        locals: vec![],
         dims: vec![],
         regs: k.regs,
         loops: 2,
@@ -209,17 +210,18 @@ fn map_op<T: Copy + Default>(op: ScalarOp, dtype: DType, args: &[&[T]]) -> Vec<T
     k.out.push(Stmt::Store { buf: args.len() as u32, at: Ix::var(i), value });
     let n = args[0].len();
     let len = Dim::constant(n as i64);
-    let buf = |written| KernelBuf { dtype, len: len.clone(), written };
+    let buf = |written| KernelBuf::new(dtype, len.clone(), written);
     let kernel = Kernel {
         name: "map".to_string(),
         bufs: args.iter().map(|_| buf(false)).chain([buf(true)]).collect(),
+        locals: vec![],
         dims: vec![],
         regs: k.regs,
         loops: 1,
         body: vec![Stmt::Loop(Loop {
             var: i,
             extent: len.clone(),
-            mode: LoopMode::Vector,
+            kind: LoopKind::Parallel,
             ranged: false,
             carried: vec![],
             body: k.out,

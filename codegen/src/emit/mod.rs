@@ -11,9 +11,9 @@
 //! - [`divergence`]: which registers differ between the lanes of a loop.
 //!
 //! Invariants
-//! - A `Vector` loop runs in groups of [`LANES`] iterations, whatever the types:
-//!   four-byte values take one 128-bit vector, eight-byte values two. Uniform
-//!   values stay scalar and are splatted on use.
+//! - A vector loop (see [`Schedule`]) runs in groups of [`LANES`] iterations,
+//!   whatever the types: four-byte values take one 128-bit vector, eight-byte
+//!   values two. Uniform values stay scalar and are splatted on use.
 //! - Every value is computed by the same operations in vector, tail and serial
 //!   code, so an element's bits do not depend on where a range was cut.
 //! - A reduction has the partial results of [`tfc_kernel::PARTIALS`], however
@@ -28,6 +28,7 @@ mod memory;
 mod ops;
 mod value;
 
+use crate::schedule::{Schedule, Vector};
 use constants::Table;
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{
@@ -39,8 +40,8 @@ use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_kernel::Dim;
 use tfc_kernel::dim::Atom;
-use tfc_kernel::{Carried, Combine, GROUP, Ix, Kernel, Loop, LoopMode, LoopVar, PARTIALS};
-use tfc_kernel::{Reg, Scalar, ScalarType, Stmt, has_vector};
+use tfc_kernel::{Carried, Combine, GROUP, Ix, Kernel, Loop, LoopVar, PARTIALS};
+use tfc_kernel::{Reg, Scalar, ScalarType, Stmt};
 use value::Val;
 
 /// Iterations a vector loop runs side by side, before unrolling.
@@ -65,8 +66,7 @@ pub(crate) fn signature(call_conv: CallConv) -> Signature {
     sig
 }
 
-/// Builds the CLIF of `kernel`, which must be verified and have its elementary
-/// functions expanded.
+/// Builds the CLIF of `kernel`, which must be as [`crate::prepare`] leaves it.
 pub(crate) fn function(kernel: &Kernel, name: UserFuncName, target: Target) -> Function {
     let mut func = Function::with_name_signature(name, signature(target.config.default_call_conv));
     let mut ctx = FunctionBuilderContext::new();
@@ -89,6 +89,7 @@ pub(crate) fn function(kernel: &Kernel, name: UserFuncName, target: Target) -> F
     let mut emit = Emit {
         b,
         kernel,
+        schedule: Schedule::new(kernel, LANES),
         target,
         bufs,
         dims: syms,
@@ -126,6 +127,7 @@ struct Group {
 struct Emit<'a> {
     b: FunctionBuilder<'a>,
     kernel: &'a Kernel,
+    schedule: Schedule,
     target: Target,
     bufs: Vec<Value>,
     /// Sizes that are already in a register; filled at entry.
@@ -311,20 +313,12 @@ impl Emit<'_> {
                 self.stmt(stmt);
             }
         }
-        let vectors = l.mode == LoopMode::Vector && self.group.is_none() && !has_vector(&l.body);
+        let vector = self.schedule.vector(l.var);
         let mut at = Segment { next: lo, carried: inits };
-        if vectors {
-            let (mut few, many) = (Group::new(l, 1), unroll(l));
-            if self.target.memory_operands && many == 1 && weight(&l.body) > SHORT {
-                few.once = constants::used_once(self.kernel, l);
-            }
-            let mut groups = vec![few.clone()];
-            if many > 1 {
-                groups.insert(0, Group { unroll: many, ..few });
-            }
-            at = self.vector_segments(l, &hoisted, at, hi, &groups);
+        if let Some(vector) = vector {
+            at = self.vector_segments(l, &hoisted, at, hi, vector);
         }
-        self.serial_segment(l, &hoisted, at, hi, exit, vectors);
+        self.serial_segment(l, &hoisted, at, hi, exit, vector.is_some());
         self.nest.pop();
         self.ranged -= u32::from(l.ranged);
         self.b.switch_to_block(exit);
@@ -405,8 +399,8 @@ impl Emit<'_> {
         self.b.ins().brif(more, header, &again, exit, &out);
     }
 
-    /// Runs whole groups, as many at once as each of `groups` says; what is left
-    /// starts at the returned segment.
+    /// Runs whole groups, as many at once as `vector` says, then single ones; what is
+    /// left starts at the returned segment.
     ///
     /// Each reduction has [`PARTIALS`] partial results, as [`INSTANCES`] groups of
     /// lanes. Those whose turn it is stand first; however many groups run at
@@ -417,8 +411,16 @@ impl Emit<'_> {
         hoisted: &[bool],
         from: Segment,
         hi: Value,
-        groups: &[Group],
+        vector: Vector,
     ) -> Segment {
+        let mut few = Group::new(l, 1);
+        if self.target.memory_operands && vector.unroll == 1 && vector.long {
+            few.once = constants::used_once(self.kernel, l);
+        }
+        let mut groups = vec![few.clone()];
+        if vector.unroll > 1 {
+            groups.insert(0, Group { unroll: vector.unroll, ..few.clone() });
+        }
         let (setup, after) = (self.b.create_block(), self.b.create_block());
         let next_after = self.b.append_block_param(after, types::I64);
         let carried_after = self.params(after, &from.carried);
@@ -428,14 +430,10 @@ impl Emit<'_> {
         self.b.ins().brif(some, setup, &[], after, &skip);
 
         self.b.switch_to_block(setup);
-        let one = Group { unroll: 1, ..groups[groups.len() - 1].clone() };
-        self.group = Some(one.clone());
+        self.group = Some(few.clone());
         // A short loop has no use for all of them: to combine with an identity
         // changes nothing.
-        let used = match l.extent.as_const() {
-            Some(n) if !l.ranged => (n / i64::from(LANES)).clamp(1, INSTANCES as i64) as usize,
-            _ => INSTANCES,
-        };
+        let used = vector.accumulators as usize;
         let mut instances = vec![];
         for c in &l.carried {
             let identity = self.identity(c);
@@ -448,7 +446,7 @@ impl Emit<'_> {
             (next, instances) =
                 self.vector_segment(l, hoisted, next, hi, instances, group.clone(), runs);
         }
-        self.group = Some(one);
+        self.group = Some(few);
         let mut totals = vec![];
         for ((c, instances), before) in l.carried.iter().zip(instances).zip(&from.carried) {
             let instances = match (c.combine, self.kernel.regs[c.acc].is_float()) {
@@ -644,33 +642,4 @@ fn flat_with(first: Value, vals: &[Val]) -> Vec<BlockArg> {
 /// Neighbouring groups as one value.
 fn joined(vals: &[Val]) -> Val {
     Val::Lanes(vals.iter().flat_map(|v| v.parts().to_vec()).collect())
-}
-
-fn weight(stmts: &[Stmt]) -> u32 {
-    stmts
-        .iter()
-        .map(|s| match s {
-            Stmt::Const { .. } => 0,
-            Stmt::Loop(l) => 1 + weight(&l.body),
-            _ => 1,
-        })
-        .sum()
-}
-
-/// The weight of a body up to which several groups run side by side.
-const SHORT: u32 = 32;
-
-/// How many groups a vector loop runs side by side. Short bodies need several to
-/// hide latency; long ones keep the machine busy alone and would only spill.
-fn unroll(l: &Loop) -> u32 {
-    let groups = match weight(&l.body) {
-        0..=12 => 4,
-        13..=SHORT => 2,
-        _ => 1,
-    };
-    // A loop known to be short does not pay for code it never runs.
-    match l.extent.as_const() {
-        Some(n) if n < i64::from(groups * LANES) => 1,
-        _ => groups,
-    }
 }

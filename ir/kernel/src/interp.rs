@@ -5,7 +5,8 @@
 //! the bits of compiled code. Elementary functions are the C library's unless the
 //! kernel was expanded.
 
-use super::{GROUP, Ix, Kernel, Loop, LoopVar, PARTIALS, Reg, Scalar, ScalarOp, ScalarType, Stmt};
+use super::{GROUP, Ix, Kernel, Loop, LoopKind, LoopVar, PARTIALS};
+use super::{Reg, Scalar, ScalarOp, ScalarType, Stmt};
 use crate::DType;
 use std::collections::BTreeMap;
 use tfc_abi::float::round_to_odd;
@@ -33,13 +34,17 @@ pub fn run(
         return Err(Fault::Malformed("wrong number of buffers or dims".into()));
     }
     let dims = kernel.dims.iter().map(|d| d.to_string()).zip(dims.iter().copied()).collect();
-    let mut m = Machine { kernel, bufs, dims, range, regs: BTreeMap::new(), vars: BTreeMap::new() };
+    let locals = vec![BTreeMap::new(); kernel.locals.len()];
+    let (regs, vars) = (BTreeMap::new(), BTreeMap::new());
+    let mut m = Machine { kernel, bufs, locals, dims, range, regs, vars };
     m.stmts(&kernel.body, 0)
 }
 
 struct Machine<'a> {
     kernel: &'a Kernel,
     bufs: &'a mut [Vec<u8>],
+    /// What was stored in each local buffer.
+    locals: Vec<BTreeMap<i64, Vec<u8>>>,
     dims: BTreeMap<String, i64>,
     range: [i64; 4],
     regs: BTreeMap<Reg, Scalar>,
@@ -82,6 +87,41 @@ impl Machine<'_> {
         Ok(start..start + dtype.size())
     }
 
+    /// The place of an element of a local buffer.
+    fn local(&self, buf: u32, at: &Ix) -> Result<Option<(usize, i64)>, Fault> {
+        let Some(local) = self.kernel.local(buf) else { return Ok(None) };
+        let (at, len) = (self.ix(at)?, self.size(&local.len)?);
+        if at < 0 || at >= len {
+            return Err(Fault::OutOfBounds { buf, at, len });
+        }
+        Ok(Some((buf as usize - self.bufs.len(), at)))
+    }
+
+    fn load(&self, buf: u32, at: &Ix) -> Result<Scalar, Fault> {
+        if let Some((local, at)) = self.local(buf, at)? {
+            let nothing =
+                || Fault::Malformed(format!("b{buf}[{at}] is loaded before it is stored"));
+            let held = self.locals[local].get(&at).ok_or_else(nothing)?;
+            return Ok(read(self.kernel.dtype(buf), held));
+        }
+        let place = self.place(buf, at)?;
+        Ok(read(self.kernel.bufs[buf as usize].dtype, &self.bufs[buf as usize][place]))
+    }
+
+    fn store(&mut self, buf: u32, at: &Ix, value: Scalar) -> Result<(), Fault> {
+        if let Some((local, at)) = self.local(buf, at)? {
+            let dtype = self.kernel.dtype(buf);
+            let mut bytes = vec![0; dtype.size()];
+            write(dtype, value, &mut bytes);
+            self.locals[local].insert(at, bytes);
+            return Ok(());
+        }
+        let place = self.place(buf, at)?;
+        let dtype = self.kernel.bufs[buf as usize].dtype;
+        write(dtype, value, &mut self.bufs[buf as usize][place]);
+        Ok(())
+    }
+
     fn stmts(&mut self, stmts: &[Stmt], ranged: usize) -> Result<(), Fault> {
         for stmt in stmts {
             match stmt {
@@ -98,16 +138,12 @@ impl Machine<'_> {
                     self.regs.insert(*dst, Scalar::I64(v));
                 }
                 Stmt::Load { dst, buf, at } => {
-                    let place = self.place(*buf, at)?;
-                    let dtype = self.kernel.bufs[*buf as usize].dtype;
-                    let value = read(dtype, &self.bufs[*buf as usize][place]);
+                    let value = self.load(*buf, at)?;
                     self.regs.insert(*dst, value);
                 }
                 Stmt::Store { buf, at, value } => {
-                    let place = self.place(*buf, at)?;
-                    let dtype = self.kernel.bufs[*buf as usize].dtype;
                     let value = self.reg(*value)?;
-                    write(dtype, value, &mut self.bufs[*buf as usize][place]);
+                    self.store(*buf, at, value)?;
                 }
                 Stmt::Loop(l) => self.one_loop(l, ranged)?,
             }
@@ -126,7 +162,8 @@ impl Machine<'_> {
             carried.push(self.reg(c.init)?);
         }
         let ranged = ranged + usize::from(l.ranged);
-        let grouped = if l.has_partials() { lo + (hi - lo).max(0) / GROUP * GROUP } else { lo };
+        let partials = l.kind == LoopKind::Reduce { partials: true };
+        let grouped = if partials { lo + (hi - lo).max(0) / GROUP * GROUP } else { lo };
         if lo < grouped {
             let tys = l.carried.iter().map(|c| self.kernel.regs[c.acc]);
             let identity: Vec<Scalar> =
@@ -169,6 +206,11 @@ impl Machine<'_> {
         ranged: usize,
     ) -> Result<(), Fault> {
         self.vars.insert(l.var, i);
+        for (local, held) in self.kernel.locals.iter().zip(&mut self.locals) {
+            if local.within == Some(l.var) {
+                held.clear();
+            }
+        }
         for (c, v) in l.carried.iter().zip(carried.iter()) {
             self.regs.insert(c.acc, *v);
         }

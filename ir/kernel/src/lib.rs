@@ -12,16 +12,20 @@
 //!   in bounds for every iteration. One exception: element 0 of an empty buffer
 //!   may be loaded (its value is never used), so even an empty buffer has a
 //!   readable address.
-//! - A loop marked [`LoopMode::Vector`] may run its iterations in any grouping:
-//!   they are independent but for its carried reductions.
+//! - A loop says what its iterations may know of each other ([`LoopKind`]); how
+//!   many of them a machine runs at once is no part of the kernel, and changes no
+//!   bit of its results.
 //! - `ranged` loops take their bounds from the call (see `tfc_abi::KernelFn`);
-//!   they are the outermost one or two loops.
+//!   they are `Parallel`, and the outermost one or two loops.
+//! - Buffers are distinct memory, but for what [`KernelBuf::alias`] says.
 
 #![forbid(unsafe_code)]
 
 pub mod dim;
 pub mod interp;
+pub mod locals;
 pub mod math;
+pub mod order;
 pub mod print;
 pub mod program;
 pub mod scalar;
@@ -45,7 +49,10 @@ entity_impl!(LoopVar, "i");
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kernel {
     pub name: String,
+    /// The memory it is called with.
     pub bufs: Vec<KernelBuf>,
+    /// Memory of its own, numbered after `bufs` in loads and stores.
+    pub locals: Vec<Local>,
     /// Run-time dims the kernel needs, in argument order.
     pub dims: Vec<Arc<str>>,
     pub regs: PrimaryMap<Reg, ScalarType>,
@@ -61,6 +68,57 @@ pub struct KernelBuf {
     pub dtype: DType,
     pub len: Dim,
     pub written: bool,
+    /// Bytes that the buffer's address is known to be a multiple of: at least the
+    /// size of an element.
+    pub align: u32,
+    /// Of a written buffer: read ones that may be the same memory. Every load from
+    /// such a buffer is at the address that the iteration stores to, and before
+    /// that store. All other buffers are distinct memory, or are only read.
+    pub alias: Vec<u32>,
+}
+
+impl KernelBuf {
+    /// A buffer of which nothing more is known.
+    pub fn new(dtype: DType, len: Dim, written: bool) -> KernelBuf {
+        KernelBuf { dtype, len, written, align: dtype.size() as u32, alias: vec![] }
+    }
+}
+
+/// Memory that holds values while one iteration of a loop lasts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Local {
+    pub dtype: DType,
+    /// Elements, for one iteration of `within`.
+    pub len: Dim,
+    /// Each iteration of this loop has its own (none: the whole call); at the
+    /// start of the iteration it holds nothing.
+    pub within: Option<LoopVar>,
+    pub home: Home,
+}
+
+/// Where a local buffer may be kept: element `i` at `base + i * stride` of a
+/// written buffer of the same type. Nothing else is there while the local's
+/// element is in use: the buffer's own value is stored after the last load of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Home {
+    pub buf: u32,
+    pub base: Ix,
+    pub stride: Dim,
+}
+
+impl Kernel {
+    /// Element type of a buffer or a local one.
+    pub fn dtype(&self, buf: u32) -> DType {
+        match self.local(buf) {
+            Some(local) => local.dtype,
+            None => self.bufs[buf as usize].dtype,
+        }
+    }
+
+    /// The local buffer of this number, if it is one.
+    pub fn local(&self, buf: u32) -> Option<&Local> {
+        self.locals.get((buf as usize).checked_sub(self.bufs.len())?)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -97,19 +155,36 @@ pub struct Loop {
     pub var: LoopVar,
     /// Iterations are `0..extent`, or the part of it the call asks for.
     pub extent: Dim,
-    pub mode: LoopMode,
+    pub kind: LoopKind,
     pub ranged: bool,
     pub carried: Vec<Carried>,
     pub body: Vec<Stmt>,
 }
 
+/// What the iterations of a loop may know of each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum LoopMode {
-    Serial,
-    Vector,
+pub enum LoopKind {
+    /// Iterations are independent and nothing is carried.
+    Parallel,
+    /// Iterations are independent but for reductions. With `partials` each of them
+    /// is kept as [`PARTIALS`] partial results, combined in a fixed tree; without,
+    /// as one running value, combined in order. A loop with `partials` has no loop
+    /// inside.
+    Reduce { partials: bool },
+    /// A prefix combination: running values are used, iterations in order.
+    Scan,
+    /// Iterations in order, whatever they carry (argmax pairs).
+    Sequential,
 }
 
-/// Partial results a reduction in a `Vector` loop keeps, whatever the machine.
+impl LoopKind {
+    /// Whether iterations need not be run in order.
+    pub fn is_free(self) -> bool {
+        matches!(self, LoopKind::Parallel | LoopKind::Reduce { .. })
+    }
+}
+
+/// Partial results of a reduction with `partials`, whatever the machine.
 ///
 /// Iteration `i` (counted from the first that the loop runs) is combined with
 /// partial result `i % PARTIALS`, up to the last whole [`GROUP`] of iterations.
@@ -122,25 +197,16 @@ pub const PARTIALS: i64 = 16;
 pub const GROUP: i64 = 4;
 
 impl Loop {
-    /// Whether its reductions keep [`PARTIALS`] partial results: a `Vector` loop
-    /// without another one inside.
-    pub fn has_partials(&self) -> bool {
-        self.mode == LoopMode::Vector && !self.carried.is_empty() && !has_vector(&self.body)
+    /// Whether no loop is inside.
+    pub fn is_leaf(&self) -> bool {
+        !self.body.iter().any(|s| matches!(s, Stmt::Loop(_)))
     }
-}
-
-/// Whether there is a `Vector` loop among these statements.
-pub fn has_vector(stmts: &[Stmt]) -> bool {
-    stmts.iter().any(|s| match s {
-        Stmt::Loop(l) => l.mode == LoopMode::Vector || has_vector(&l.body),
-        _ => false,
-    })
 }
 
 /// A value carried from one iteration to the next.
 ///
-/// In a `Vector` loop `next` must be `combine(acc, something independent of
-/// acc)`.
+/// In a `Reduce` loop `next` must be `combine(acc, something independent of acc)`,
+/// and nothing else may look at `acc`; in a `Scan` loop others may.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Carried {
     /// Value before the first iteration; defined outside the loop.
@@ -162,12 +228,12 @@ pub enum Combine {
     Min,
     And,
     Or,
-    /// Not a reduction (scans, argmax pairs): the loop must be `Serial`.
+    /// Neither a reduction nor a scan (argmax pairs): the loop is `Sequential`.
     Sequential,
 }
 
 impl Combine {
-    /// What combines two values; the next one of a scan is computed by the body.
+    /// What combines two values; of `Sequential` ones the body computes the next.
     pub fn op(self) -> ScalarOp {
         match self {
             Combine::Sum | Combine::Sequential => ScalarOp::Add,

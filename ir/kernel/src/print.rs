@@ -1,6 +1,6 @@
 //! Kernels as text, for people and snapshots.
 
-use super::{Combine, Ix, Kernel, Loop, LoopMode, Scalar, ScalarOp, Stmt};
+use super::{Combine, Ix, Kernel, Loop, LoopKind, PARTIALS, Scalar, ScalarOp, Stmt};
 use std::fmt::{self, Write};
 
 impl fmt::Display for Kernel {
@@ -11,7 +11,12 @@ impl fmt::Display for Kernel {
             .enumerate()
             .map(|(i, b)| {
                 let access = if b.written { "mut " } else { "" };
-                format!("b{i}: {access}{}[{}]", b.dtype, b.len)
+                let alias: Vec<String> = b.alias.iter().map(|a| format!(" or b{a}")).collect();
+                let align = match b.align {
+                    align if align as usize > b.dtype.size() => format!(" align {align}"),
+                    _ => String::new(),
+                };
+                format!("b{i}{}: {access}{}[{}]{align}", alias.concat(), b.dtype, b.len)
             })
             .collect();
         write!(f, "kernel {}({})", self.name, bufs.join(", "))?;
@@ -19,6 +24,12 @@ impl fmt::Display for Kernel {
             write!(f, " dims {}", self.dims.join(", "))?;
         }
         f.write_str(" {\n")?;
+        for (i, l) in self.locals.iter().enumerate() {
+            let whole = "the call".to_string();
+            let within = l.within.map_or(whole, |v| format!("each {v}"));
+            write!(f, "  local b{}: {}[{}] for {within}", self.bufs.len() + i, l.dtype, l.len)?;
+            writeln!(f, ", kept at b{}[{}] by {}", l.home.buf, l.home.base, l.home.stride)?;
+        }
         self.stmts(f, &self.body, 1)?;
         f.write_str("}\n")
     }
@@ -49,11 +60,13 @@ impl Kernel {
     }
 
     fn one_loop(&self, f: &mut fmt::Formatter<'_>, l: &Loop, depth: usize) -> fmt::Result {
-        f.write_str(match l.mode {
-            LoopMode::Serial => "for ",
-            LoopMode::Vector => "vector for ",
-        })?;
-        write!(f, "{} in ", l.var)?;
+        match l.kind {
+            LoopKind::Parallel => write!(f, "parallel {} in ", l.var)?,
+            LoopKind::Reduce { partials: true } => write!(f, "reduce/{PARTIALS} {} in ", l.var)?,
+            LoopKind::Reduce { partials: false } => write!(f, "reduce {} in ", l.var)?,
+            LoopKind::Scan => write!(f, "scan {} in ", l.var)?,
+            LoopKind::Sequential => write!(f, "sequential {} in ", l.var)?,
+        }
         if l.ranged {
             write!(f, "range of {}", l.extent)?;
         } else {

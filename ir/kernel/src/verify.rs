@@ -6,7 +6,7 @@
 //! sizes, and the interpreter checks them.
 
 use super::{
-    Carried, Combine, Ix, Kernel, Loop, LoopMode, LoopVar, Reg, ScalarOp, ScalarType, Stmt,
+    Carried, Combine, Ix, Kernel, Loop, LoopKind, LoopVar, Reg, ScalarOp, ScalarType, Stmt,
 };
 use std::collections::BTreeSet;
 
@@ -27,6 +27,21 @@ pub fn verify(kernel: &Kernel) -> Result<(), String> {
     };
     for buf in &kernel.bufs {
         v.dim(&buf.len)?;
+        let alone = |a: &u32| kernel.bufs.get(*a as usize).is_none_or(|b| b.written);
+        if !buf.alias.is_empty() && (!buf.written || buf.alias.iter().any(alone)) {
+            return Err("only what is written may share memory with what is read".into());
+        }
+        if !buf.align.is_power_of_two() || (buf.align as usize) < buf.dtype.size() {
+            return Err(format!("a {} cannot be aligned to {} bytes", buf.dtype, buf.align));
+        }
+    }
+    for (i, local) in kernel.locals.iter().enumerate() {
+        v.dim(&local.len)?;
+        v.dim(&local.home.stride)?;
+        let home = kernel.bufs.get(local.home.buf as usize);
+        if home.is_none_or(|h| !h.written || h.dtype != local.dtype) {
+            return Err(format!("b{} has no home", kernel.bufs.len() + i));
+        }
     }
     v.stmts(&kernel.body, 0, true)
 }
@@ -98,8 +113,21 @@ impl Verify<'_> {
         Ok(())
     }
 
-    fn buf(&self, buf: u32) -> Result<&super::KernelBuf, String> {
-        self.kernel.bufs.get(buf as usize).ok_or(format!("there is no buffer b{buf}"))
+    /// The type of a buffer's elements, if it may be used here.
+    fn buf(&self, buf: u32, store: bool) -> Result<ScalarType, String> {
+        if let Some(local) = self.kernel.local(buf) {
+            if local.within.is_some_and(|v| !self.open.contains(&v)) {
+                return Err(format!("b{buf} is used outside the loop it lives in"));
+            }
+            self.ix(&local.home.base)?;
+            return Ok(ScalarType::of(local.dtype));
+        }
+        let b = self.kernel.bufs.get(buf as usize);
+        let b = b.ok_or(format!("there is no buffer b{buf}"))?;
+        if store && !b.written {
+            return Err(format!("b{buf} is stored to but not marked as written"));
+        }
+        Ok(ScalarType::of(b.dtype))
     }
 
     /// `outer`: nothing but ranged loops is around.
@@ -132,7 +160,7 @@ impl Verify<'_> {
                 }
                 Stmt::Load { dst, buf, at } => {
                     self.ix(at)?;
-                    let want = ScalarType::of(self.buf(*buf)?.dtype);
+                    let want = self.buf(*buf, false)?;
                     if self.define(*dst)? != want {
                         return Err(format!(
                             "{dst} is loaded from b{buf} but is not {}",
@@ -142,11 +170,7 @@ impl Verify<'_> {
                 }
                 Stmt::Store { buf, at, value } => {
                     self.ix(at)?;
-                    let buffer = self.buf(*buf)?;
-                    if !buffer.written {
-                        return Err(format!("b{buf} is stored to but not marked as written"));
-                    }
-                    if self.usable(*value)? != ScalarType::of(buffer.dtype) {
+                    if self.usable(*value)? != self.buf(*buf, true)? {
                         return Err(format!("{value} has not the type b{buf} stores"));
                     }
                 }
@@ -163,8 +187,14 @@ impl Verify<'_> {
         if l.ranged && (!outer || ranged >= 2) {
             return Err(format!("the ranged loop {} is not one of the two outermost", l.var));
         }
-        if l.ranged && !l.carried.is_empty() {
-            return Err(format!("the ranged loop {} carries values between calls", l.var));
+        if l.ranged && l.kind != LoopKind::Parallel {
+            return Err(format!("the ranged loop {} is not parallel", l.var));
+        }
+        if l.kind == LoopKind::Parallel && !l.carried.is_empty() {
+            return Err(format!("the parallel loop {} carries values", l.var));
+        }
+        if l.kind == (LoopKind::Reduce { partials: true }) && !l.is_leaf() {
+            return Err(format!("the loop {} has partial results and a loop inside", l.var));
         }
         self.dim(&l.extent)?;
         let depth = self.scope.len();
@@ -186,8 +216,10 @@ impl Verify<'_> {
             if !combinable(c.combine, *ty) {
                 return Err(format!("{:?} of {} is no reduction", c.combine, ty.name()));
             }
-            if l.mode == LoopMode::Vector {
-                reduces(l, c)?;
+            match l.kind {
+                LoopKind::Reduce { .. } => reduces(l, c)?,
+                LoopKind::Scan => combines(l, c)?,
+                LoopKind::Parallel | LoopKind::Sequential => {}
             }
         }
         self.open.pop();
@@ -211,13 +243,18 @@ fn combinable(combine: Combine, ty: ScalarType) -> bool {
     }
 }
 
-/// In a vector loop `next` must be `combine(acc, other)`, and nothing else may
-/// look at `acc`.
+/// In a reduction `next` must be `combine(acc, other)`, and nothing else may look
+/// at `acc`.
 fn reduces(l: &Loop, c: &Carried) -> Result<(), String> {
-    let fail = || Err(format!("{} in the vector loop {} is not a plain reduction", c.acc, l.var));
     if uses(&l.body, c.acc) != 1 {
-        return fail();
+        return Err(format!("{} in the loop {} is not a plain reduction", c.acc, l.var));
     }
+    combines(l, c)
+}
+
+/// In a reduction or a scan `next` must be `combine(acc, other)`.
+fn combines(l: &Loop, c: &Carried) -> Result<(), String> {
+    let fail = || Err(format!("{} in the loop {} is not a plain reduction", c.acc, l.var));
     let made = l.body.iter().any(|stmt| match stmt {
         Stmt::Op { dst, op, args } if *dst == c.next => match (c.combine, op) {
             (Combine::Sum, ScalarOp::Fma) => args[2] == c.acc,

@@ -1,25 +1,31 @@
 //! What a kernel costs, for deciding how to cut it up among threads.
 
 use tfc_ir::Dim;
+use tfc_ir::kernel::order::runs_across;
+use tfc_ir::kernel::{Kernel, Loop, Stmt};
 
 /// Cost of one iteration of the ranged loop, and whether there is one.
-pub(crate) fn kernel_cost(kernel: &tfc_ir::kernel::Kernel) -> (Dim, bool) {
-    use tfc_ir::kernel::Stmt;
+pub(crate) fn kernel_cost(kernel: &Kernel) -> (Dim, bool) {
     for s in &kernel.body {
         if let Stmt::Loop(l) = s
             && l.ranged
         {
-            let total = body_cost(&l.body, l.mode == tfc_ir::kernel::LoopMode::Vector);
+            let total = body_cost(&l.body, side_by_side(kernel, l), kernel);
             return ((total + Dim::constant(7)).floor_div(8), true);
         }
     }
     (Dim::constant(0), false)
 }
 
-/// In eighths of a nanosecond, very roughly: vector instructions do four
-/// elements each.
-fn body_cost(stmts: &[tfc_ir::kernel::Stmt], vector: bool) -> Dim {
-    use tfc_ir::kernel::{LoopMode, Stmt};
+/// Whether several iterations of a loop cost little more than one: those of the
+/// innermost free loops, or of the loop around them that memory is walked along.
+fn side_by_side(kernel: &Kernel, l: &Loop) -> bool {
+    l.kind.is_free() && l.is_leaf() || runs_across(kernel, l)
+}
+
+/// In eighths of a nanosecond, very roughly: iterations side by side go four at a
+/// time.
+fn body_cost(stmts: &[Stmt], vector: bool, kernel: &Kernel) -> Dim {
     let mut own = 0i64;
     let mut total = Dim::constant(0);
     for s in stmts {
@@ -29,7 +35,7 @@ fn body_cost(stmts: &[tfc_ir::kernel::Stmt], vector: bool) -> Dim {
             Stmt::Index { .. } => own += 1,
             Stmt::Load { .. } | Stmt::Store { .. } => own += 1,
             Stmt::Loop(l) => {
-                let inner = body_cost(&l.body, vector || l.mode == LoopMode::Vector);
+                let inner = body_cost(&l.body, vector || side_by_side(kernel, l), kernel);
                 total = total + l.extent.clone() * inner;
             }
         }

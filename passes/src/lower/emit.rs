@@ -13,7 +13,7 @@
 use cranelift_entity::{EntityRef, PrimaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::kernel::{
-    Carried, Combine, Ix, Kernel, KernelBuf, Loop, LoopMode, LoopVar, Reg, Scalar, ScalarOp,
+    Carried, Combine, Ix, Kernel, KernelBuf, Loop, LoopKind, LoopVar, Reg, Scalar, ScalarOp,
     ScalarType, Stmt,
 };
 use tfc_ir::{DType, Dim};
@@ -59,6 +59,7 @@ pub(crate) struct OpenLoop {
     scope: ScopeId,
     outer: ScopeId,
     extent: Dim,
+    kind: LoopKind,
     ranged: bool,
 }
 
@@ -78,7 +79,7 @@ impl KernelBuilder {
     }
 
     pub fn buffer(&mut self, dtype: DType, len: Dim, written: bool) -> u32 {
-        self.bufs.push(KernelBuf { dtype, len, written });
+        self.bufs.push(KernelBuf::new(dtype, len, written));
         (self.bufs.len() - 1) as u32
     }
 
@@ -178,8 +179,19 @@ impl KernelBuilder {
         self.scopes[self.scope.0].stmts.push(Stmt::Store { buf, at: at.clone(), value });
     }
 
-    /// Opens a loop inside the current scope, which becomes the loop's body.
+    /// Opens a loop inside the current scope, which becomes the loop's body. Its
+    /// iterations are independent.
     pub fn open(&mut self, extent: &Dim, ranged: bool) -> OpenLoop {
+        self.open_as(LoopKind::Parallel, extent, ranged)
+    }
+
+    /// A loop of reductions. Whether they keep partial results is known when the
+    /// nest is finished.
+    pub fn open_reduce(&mut self, extent: &Dim) -> OpenLoop {
+        self.open_as(LoopKind::Reduce { partials: false }, extent, false)
+    }
+
+    pub fn open_as(&mut self, kind: LoopKind, extent: &Dim, ranged: bool) -> OpenLoop {
         let outer = self.scope;
         let depth = self.scopes[outer.0].depth + 1;
         self.scopes.push(Scope { parent: Some(outer), depth, stmts: vec![] });
@@ -188,7 +200,7 @@ impl KernelBuilder {
         self.var_scope.push(scope);
         self.extents.push(extent.clone());
         self.scope = scope;
-        OpenLoop { var, scope, outer, extent: extent.clone(), ranged }
+        OpenLoop { var, scope, outer, extent: extent.clone(), kind, ranged }
     }
 
     /// A running value of the current (just opened) loop.
@@ -213,7 +225,7 @@ impl KernelBuilder {
         self.scopes[open.outer.0].stmts.push(Stmt::Loop(Loop {
             var: open.var,
             extent: open.extent,
-            mode: LoopMode::Serial,
+            kind: open.kind,
             ranged: open.ranged,
             carried,
             body,
@@ -227,6 +239,7 @@ impl KernelBuilder {
         let mut kernel = Kernel {
             name,
             bufs: self.bufs,
+            locals: vec![],
             dims: vec![],
             regs: self.regs,
             loops: self.var_scope.len() as u32,
@@ -238,7 +251,19 @@ impl KernelBuilder {
         for buf in &kernel.bufs {
             dims.extend(buf.len.syms());
         }
+        for local in &kernel.locals {
+            dims.extend(local.len.syms());
+            dims.extend(local.home.stride.syms());
+            dims.extend(local.home.base.offset.syms());
+            dims.extend(local.home.base.terms.iter().flat_map(|(_, s)| s.syms()));
+        }
         kernel.dims = dims.into_iter().collect();
+        // Memory is planned with local buffers in the place they have on a CPU.
+        let mut placed = kernel.clone();
+        tfc_ir::kernel::locals::place(&mut placed);
+        for (output, input) in super::inplace::pairs(&placed) {
+            kernel.bufs[output].alias.push(input as u32);
+        }
         kernel
     }
 }

@@ -8,7 +8,7 @@
 use super::emit::{Accumulator, KernelBuilder, OpenLoop};
 use super::fuse::reduction_axes;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::kernel::{Combine, Ix, Kernel, Reg, Scalar, ScalarOp, ScalarType};
+use tfc_ir::kernel::{Combine, Ix, Kernel, KernelBuf, LoopKind, Reg, Scalar, ScalarOp, ScalarType};
 use tfc_ir::lower::{Lower, Pull, Reduction};
 use tfc_ir::{Attrs, DType, Dim, Func, Node, NodeId, Op, Tensor, TensorType, ValueId};
 
@@ -31,6 +31,16 @@ pub(crate) struct Lowered {
     pub bufs: Vec<ValueId>,
     /// Iterations of the ranged loop; one when there is none.
     pub extent: Dim,
+}
+
+impl Lowered {
+    /// Pairs `(output, input)` of buffers that may be one.
+    pub fn in_place(&self) -> Vec<(usize, usize)> {
+        let of = |(o, b): (usize, &KernelBuf)| {
+            b.alias.iter().map(|i| (o, *i as usize)).collect::<Vec<_>>()
+        };
+        self.kernel.bufs.iter().enumerate().flat_map(of).collect()
+    }
 }
 
 pub(crate) struct GroupLower<'a> {
@@ -218,14 +228,14 @@ pub(crate) fn scan(
         open.push(l);
     }
     let init = g.identity(combine, ty.dtype);
-    let along = g.kb.open(&ty.shape[axis], false);
+    let along = g.kb.open_as(LoopKind::Scan, &ty.shape[axis], false);
     at[axis] = Ix::var(along.var);
     if reverse {
         let last =
             Ix { offset: ty.shape[axis].clone() - Dim::constant(1), terms: vec![], regs: vec![] };
         at[axis] = last.plus(&at[axis].scale(&Dim::constant(-1)));
     }
-    let acc = g.kb.accumulator(init, Combine::Sequential);
+    let acc = g.kb.accumulator(init, combine);
     let x = g.value(n.operands[0], &At::multi(at.clone()));
     // The running value keeps the register's precision, as in other reductions;
     // the store rounds or wraps each result.
@@ -573,7 +583,7 @@ impl<'a> GroupLower<'a> {
             if from[axis].is_one() {
                 continue;
             }
-            let l = self.kb.open(&from[axis], false);
+            let l = self.kb.open_reduce(&from[axis]);
             operand_at[axis] = Ix::var(l.var);
             let accs: Vec<Accumulator> = running
                 .iter()
@@ -644,7 +654,7 @@ impl<'a> GroupLower<'a> {
                 inner.push(Ix::constant(0));
                 continue;
             }
-            let l = self.kb.open(&from[axis], false);
+            let l = self.kb.open_as(LoopKind::Sequential, &from[axis], false);
             at[axis] = Ix::var(l.var);
             inner.push(at[axis].clone());
             let accs = running.map(|r| self.kb.accumulator(r, Combine::Sequential));
@@ -821,7 +831,7 @@ impl Pull for Puller<'_, '_> {
                 at.push(Ix::constant(0));
                 continue;
             }
-            let l = self.group.kb.open(extent, false);
+            let l = self.group.kb.open_reduce(extent);
             at.push(Ix::var(l.var));
             let acc = self.group.kb.accumulator(running, combine);
             running = acc.acc;

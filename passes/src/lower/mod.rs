@@ -1,5 +1,6 @@
 //! From a graph to a program: order, fusion, kernels, steps, memory.
 
+pub(crate) mod align;
 pub(crate) mod cost;
 pub(crate) mod emit;
 pub(crate) mod exprs;
@@ -158,6 +159,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     if !diags.is_empty() {
         return Err(diags);
     }
+    align::align(&mut build.kernels, &entries);
     let dims = build
         .dims
         .names

@@ -22,7 +22,7 @@ use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
 use super::storage::{Copy, StorageId, Storages};
-use super::{Build, cost::kernel_cost, inplace, schedule};
+use super::{Build, cost::kernel_cost, schedule};
 use crate::util::is_zero;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
@@ -403,7 +403,7 @@ impl<'a> Planner<'a> {
         let fixed: Vec<StorageId> = fixed.iter().map(|v| self.value(*v)).collect();
         // A storage read under several names must be free under all of them.
         let storages: Vec<StorageId> = lowered.bufs.iter().map(|v| self.value(*v)).collect();
-        let legal = inplace::pairs(&lowered.kernel);
+        let legal = lowered.in_place();
         for &(o, i) in &legal {
             let input = storages[i];
             let all = storages.iter().enumerate().all(|(k, s)| {

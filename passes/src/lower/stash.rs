@@ -4,16 +4,18 @@
 //! A row kernel runs loops over the same elements one after the other: softmax
 //! sums exponentials in one and divides them in the next. Fusion repeats what the
 //! loops share, which is right for what is cheap. Where it is not, the first loop
-//! leaves the value where the last one will store its result, and those after it
-//! load it from there, while the row is in cache.
+//! leaves the value in a local buffer and those after it load it from there. The
+//! buffer's home is where the last loop will store its result: a CPU keeps the row
+//! there, in cache, without memory of its own. What is to be stored as it is, the
+//! first loop stores in the result itself.
 //!
-//! Invariant: the place is stored to by one loop only before this, loaded by
-//! none, and holds the value with all its bits.
+//! Invariant: the home is stored to by one loop only, loaded by none, serves one
+//! local buffer, and holds the value with all its bits.
 
 use cranelift_entity::PrimaryMap;
 use std::collections::BTreeMap;
 use tfc_ir::DType;
-use tfc_ir::kernel::{Ix, Kernel, Loop, Reg, ScalarType, Stmt};
+use tfc_ir::kernel::{Home, Ix, Kernel, Local, Loop, LoopVar, Reg, ScalarType, Stmt};
 
 /// What computing a value must cost to be worth a store and a load.
 const WORTH: u32 = 16;
@@ -24,7 +26,7 @@ pub(crate) fn stash(kernel: &mut Kernel) -> bool {
     let mut changed = false;
     // A buffer serves once, so this ends.
     while let Some(places) = places(&body, kernel)
-        && stash_in(&mut body, &places, &kernel.regs)
+        && stash_in(&mut body, &places, None, kernel)
     {
         changed = true;
     }
@@ -38,6 +40,9 @@ type Places = Vec<Option<ScalarType>>;
 fn places(body: &[Stmt], kernel: &Kernel) -> Option<Places> {
     let mut touched = vec![(0, 0); kernel.bufs.len()];
     count(body, &mut touched);
+    for local in &kernel.locals {
+        touched[local.home.buf as usize].0 += 1;
+    }
     let places: Places = kernel
         .bufs
         .iter()
@@ -54,25 +59,35 @@ fn places(body: &[Stmt], kernel: &Kernel) -> Option<Places> {
 fn count(stmts: &[Stmt], touched: &mut [(u32, u32)]) {
     for s in stmts {
         match s {
-            Stmt::Load { buf, .. } => touched[*buf as usize].0 += 1,
-            Stmt::Store { buf, .. } => touched[*buf as usize].1 += 1,
+            Stmt::Load { buf, .. } => {
+                touched.get_mut(*buf as usize).into_iter().for_each(|t| t.0 += 1);
+            }
+            Stmt::Store { buf, .. } => {
+                touched.get_mut(*buf as usize).into_iter().for_each(|t| t.1 += 1);
+            }
             Stmt::Loop(l) => count(&l.body, touched),
             _ => {}
         }
     }
 }
 
-fn stash_in(stmts: &mut [Stmt], places: &Places, regs: &PrimaryMap<Reg, ScalarType>) -> bool {
+/// `within` is the loop around the statements.
+fn stash_in(
+    stmts: &mut [Stmt],
+    places: &Places,
+    within: Option<LoopVar>,
+    kernel: &mut Kernel,
+) -> bool {
     for last in (1..stmts.len()).rev() {
         for first in 0..last {
-            if let Some(found) = find(&stmts[first], &stmts[last], places, regs) {
-                apply(&mut stmts[first..=last], &found);
+            if let Some(found) = find(&stmts[first], &stmts[last], places, &kernel.regs) {
+                apply(&mut stmts[first..=last], &found, within, kernel);
                 return true;
             }
         }
     }
     stmts.iter_mut().any(|s| match s {
-        Stmt::Loop(l) => stash_in(&mut l.body, places, regs),
+        Stmt::Loop(l) => stash_in(&mut l.body, places, Some(l.var), kernel),
         _ => false,
     })
 }
@@ -84,6 +99,8 @@ struct Found {
     /// Where the last loop stores, and its variable.
     at: Ix,
     last: Loop,
+    /// Whether it is the very value that the last loop stores.
+    is_result: bool,
 }
 
 /// A loop without loops in it that runs in full.
@@ -111,14 +128,16 @@ fn find(
     let mut best: Option<((u32, bool), Found)> = None;
     for (i, s) in last.body.iter().enumerate() {
         let Stmt::Store { buf, at, value: result } = s else { continue };
-        let Some(held) = places[*buf as usize].filter(|_| at.regs.is_empty()) else { continue };
+        let plain = at.regs.is_empty() && !at.stride(last.var).is_zero();
+        let Some(held) = places[*buf as usize].filter(|_| plain) else { continue };
         for value in later.iter().filter(|v| v.at < i && regs[v.reg] == held) {
             let shared = earlier.iter().any(|e| e.key == value.key);
             // Best of all where the value itself is to be stored.
-            let rank = (value.cost, value.reg == *result);
+            let is_result = value.reg == *result;
+            let rank = (value.cost, is_result);
             if shared && value.cost >= WORTH && best.as_ref().is_none_or(|b| b.0 < rank) {
                 let (key, at, last) = (value.key.clone(), at.clone(), last.clone());
-                best = Some((rank, Found { key, buf: *buf, at, last }));
+                best = Some((rank, Found { key, buf: *buf, at, last, is_result }));
             }
         }
     }
@@ -176,26 +195,39 @@ fn keys(l: &Loop) -> Vec<Value> {
 }
 
 /// The first loop stores the value, those after it load it.
-fn apply(stmts: &mut [Stmt], found: &Found) {
+fn apply(stmts: &mut [Stmt], found: &Found, within: Option<LoopVar>, kernel: &mut Kernel) {
+    let last = found.last.var;
+    let (buf, place) = if found.is_result {
+        (found.buf, found.at.clone())
+    } else {
+        let mut base = found.at.clone();
+        base.terms.retain(|(v, _)| *v != last);
+        kernel.locals.push(Local {
+            dtype: kernel.bufs[found.buf as usize].dtype,
+            len: found.last.extent.clone(),
+            within,
+            home: Home { buf: found.buf, base, stride: found.at.stride(last) },
+        });
+        ((kernel.bufs.len() + kernel.locals.len() - 1) as u32, Ix::var(last))
+    };
     let mut stored = false;
     for s in stmts {
         let Some(l) = leaf(s).filter(|l| l.extent == found.last.extent) else { continue };
         let Some(value) = keys(l).into_iter().find(|v| v.key == found.key) else { continue };
         let var = l.var;
-        let mut at = found.at.clone();
-        for (v, _) in at.terms.iter_mut().filter(|(v, _)| *v == found.last.var) {
+        let mut at = place.clone();
+        for (v, _) in at.terms.iter_mut().filter(|(v, _)| *v == last) {
             *v = var;
         }
         let Stmt::Loop(l) = s else { continue };
         if stored {
-            l.body[value.at] = Stmt::Load { dst: value.reg, buf: found.buf, at };
+            l.body[value.at] = Stmt::Load { dst: value.reg, buf, at };
             // Where it was to be stored anyway, it is already.
-            l.body.retain(|s| {
-                !matches!(s, Stmt::Store { buf, value: v, .. } if *buf == found.buf && *v == value.reg)
-            });
+            let result = |s: &Stmt| matches!(s, Stmt::Store { buf: b, value: v, .. } if *b == buf && *v == value.reg);
+            l.body.retain(|s| !result(s));
         } else {
             stored = true;
-            l.body.insert(value.at + 1, Stmt::Store { buf: found.buf, at, value: value.reg });
+            l.body.insert(value.at + 1, Stmt::Store { buf, at, value: value.reg });
         }
     }
 }

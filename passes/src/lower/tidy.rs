@@ -1,13 +1,12 @@
-//! Finishing touches on a kernel: dead code, merged loops, work done once,
-//! vector loops.
+//! Finishing touches on a kernel: dead code, merged loops, work done once, the
+//! order of sums.
 //!
 //! These work on the finished loop nest, so nothing above has to foresee which
 //! loops will turn out contiguous.
 
 use cranelift_entity::EntityRef;
-use std::collections::BTreeSet;
 use tfc_ir::Dim;
-use tfc_ir::kernel::{Combine, Ix, Kernel, Loop, LoopMode, LoopVar, Reg, Stmt};
+use tfc_ir::kernel::{Ix, Kernel, Loop, LoopKind, LoopVar, Reg, Stmt};
 
 pub(crate) fn tidy(kernel: &mut Kernel) {
     drop_dead(kernel);
@@ -21,13 +20,7 @@ pub(crate) fn tidy(kernel: &mut Kernel) {
     if super::stash::stash(kernel) {
         drop_dead(kernel);
     }
-    let mut body = std::mem::take(&mut kernel.body);
-    for stmt in &mut body {
-        if let Stmt::Loop(l) = stmt {
-            vectorize(l);
-        }
-    }
-    kernel.body = body;
+    tfc_ir::kernel::order::set_partials(kernel);
     renumber(kernel);
 }
 
@@ -64,12 +57,14 @@ fn sweep(stmts: &mut Vec<Stmt>, used: &mut [bool]) {
                 true
             }
             Stmt::Loop(l) => {
-                // Sequential values may feed each other's next, or a store: all
-                // or none.
+                // Values of loops in order may feed each other's next, or a store:
+                // all or none.
                 let any = l.carried.iter().any(|c| used[c.result.index()]) || has_store(&l.body);
-                l.carried.retain(|c| {
-                    used[c.result.index()] || (any && c.combine == Combine::Sequential)
-                });
+                let all = any && !l.kind.is_free();
+                l.carried.retain(|c| used[c.result.index()] || all);
+                if l.carried.is_empty() && l.kind.is_free() {
+                    l.kind = LoopKind::Parallel;
+                }
                 for c in &l.carried {
                     used[c.next.index()] = true;
                     used[c.init.index()] = true;
@@ -145,94 +140,6 @@ fn forget_var(stmts: &mut [Stmt], var: LoopVar) {
     }
 }
 
-/// Marks one loop of every nest for the backend to vectorise: the innermost,
-/// or the one around it when that is the contiguous one (column reductions).
-fn vectorize(l: &mut Loop) {
-    if l.carried.iter().any(|c| c.combine == Combine::Sequential) {
-        l.body.iter_mut().for_each(inner_loops);
-        return;
-    }
-    let has_inner = l.body.iter().any(|s| matches!(s, Stmt::Loop(_)));
-    if !has_inner {
-        if l.extent.as_const().is_none_or(|e| e >= 2) {
-            l.mode = LoopMode::Vector;
-        }
-        return;
-    }
-    // All loops below are innermost, or the choice is made further down.
-    let leaves = l.body.iter().all(|s| match s {
-        Stmt::Loop(inner) => !inner.body.iter().any(|s| matches!(s, Stmt::Loop(_))),
-        _ => true,
-    });
-    if leaves && l.carried.is_empty() {
-        let mine = contiguity(&l.body, l.var, &BTreeSet::new());
-        let mut theirs = (0, 0);
-        for s in &l.body {
-            if let Stmt::Loop(inner) = s {
-                let sequential = inner.carried.iter().any(|c| c.combine == Combine::Sequential);
-                let tiny = inner.extent.as_const().is_some_and(|e| e < 8);
-                let c = contiguity(&inner.body, inner.var, &BTreeSet::new());
-                theirs.0 += if sequential || tiny { 0 } else { c.0 };
-                theirs.1 += if sequential || tiny { c.0 + c.1 } else { c.1 };
-            }
-        }
-        let wide = l.extent.as_const().is_none_or(|e| e >= 4);
-        if wide && mine.1 == 0 && mine.0 > 0 && (theirs.1 > 0 || theirs.0 == 0) {
-            l.mode = LoopMode::Vector;
-            return;
-        }
-    }
-    l.body.iter_mut().for_each(inner_loops);
-}
-
-fn inner_loops(stmt: &mut Stmt) {
-    if let Stmt::Loop(l) = stmt {
-        vectorize(l);
-    }
-}
-
-/// Memory accesses along `var` that are contiguous, and that are not. Accesses
-/// that do not move with `var` count as neither.
-fn contiguity(stmts: &[Stmt], var: LoopVar, varying: &BTreeSet<Reg>) -> (u32, u32) {
-    let mut varying = varying.clone();
-    let (mut good, mut bad) = (0, 0);
-    for s in stmts {
-        match s {
-            Stmt::Const { .. } => {}
-            Stmt::Op { dst, args, .. } => {
-                if args.iter().any(|r| varying.contains(r)) {
-                    varying.insert(*dst);
-                }
-            }
-            Stmt::Index { dst, ix } => {
-                if !ix.stride(var).is_zero() || ix.regs.iter().any(|(r, _)| varying.contains(r)) {
-                    varying.insert(*dst);
-                }
-            }
-            Stmt::Load { at, .. } | Stmt::Store { at, .. } => {
-                let stride = at.stride(var);
-                let indirect = at.regs.iter().any(|(r, _)| varying.contains(r));
-                if indirect || (!stride.is_one() && !stride.is_zero()) {
-                    bad += 1;
-                } else if stride.is_one() {
-                    good += 1;
-                }
-                if let Stmt::Load { dst, .. } = s
-                    && (indirect || !stride.is_zero())
-                {
-                    varying.insert(*dst);
-                }
-            }
-            Stmt::Loop(l) => {
-                let (g, b) = contiguity(&l.body, var, &varying);
-                good += g;
-                bad += b;
-            }
-        }
-    }
-    (good, bad)
-}
-
 /// Numbers registers and loops in order of appearance, so that equal kernels
 /// are equal values.
 fn renumber(kernel: &mut Kernel) {
@@ -244,6 +151,10 @@ fn renumber(kernel: &mut Kernel) {
     };
     let old = kernel.regs.clone();
     names.stmts(&mut kernel.body, &old);
+    for local in &mut kernel.locals {
+        local.within = local.within.and_then(|v| names.vars[v.index()]);
+        names.ix(&mut local.home.base, &old);
+    }
     kernel.regs = names.types;
     kernel.loops = names.loops;
 }

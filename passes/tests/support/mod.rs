@@ -383,6 +383,10 @@ impl Call<'_> {
         for (b, k) in bufs.iter().zip(&kernel.bufs) {
             assert_eq!(self.entry.buffers[*b as usize].dtype, k.dtype, "in {}", kernel.name);
         }
+        // As a CPU has it.
+        let mut placed = kernel.clone();
+        tfc_ir::kernel::locals::place(&mut placed);
+        let kernel = &placed;
         let names: BTreeMap<String, i64> =
             kernel.dims.iter().zip(dims).map(|(n, e)| (n.to_string(), self.v(*e))).collect();
         let mut run = KernelRun {

@@ -2,8 +2,8 @@
 
 use super::Planner;
 use crate::lower::fuse::Group;
+use crate::lower::group;
 use crate::lower::operands::contract_operands;
-use crate::lower::{group, inplace};
 use tfc_abi::plan::{BufId, Conv, ConvKind, Epilogue, MatMul, Step};
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::{Dim, Node, NodeId, RegionId, ValueId};
@@ -50,7 +50,7 @@ impl Planner<'_> {
             let (bufs, dims) = self.kernel_args(&lowered, time, region, &[lhs.0, rhs.0]);
             // The raw product may be made where the first result that may
             // replace it goes.
-            let legal = inplace::pairs(&lowered.kernel);
+            let legal = lowered.in_place();
             if let Some(at) = lowered.bufs.iter().position(|v| *v == result) {
                 let mut outs = outputs.iter().enumerate();
                 if let Some((o, _)) = outs.find(|(o, _)| legal.contains(&(*o, at))) {

@@ -1,0 +1,131 @@
+//! How a CPU runs the loops of a kernel: a table beside it.
+//!
+//! Kernel IR says which iterations are independent; here one loop of every nest is
+//! chosen to run several of them side by side, and how many groups of them at once.
+//! Whatever is chosen, the results have the same bits: a reduction keeps the partial
+//! results that its loop's kind says.
+//!
+//! Every emitter for CPUs reads this table; a target with another kind of machine
+//! has its own.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use tfc_kernel::order::runs_across;
+use tfc_kernel::{GROUP, Kernel, Loop, LoopKind, LoopVar, PARTIALS, Stmt};
+
+/// The vector loops of a kernel. Loops not in it run one iteration after the other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Schedule {
+    /// Iterations side by side in one group.
+    pub lanes: u32,
+    pub vectors: BTreeMap<LoopVar, Vector>,
+}
+
+/// How a vector loop runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    /// Groups of lanes in one iteration of the machine's loop.
+    pub unroll: u32,
+    /// Groups of lanes that hold the partial results of a reduction: all of them, or
+    /// as many as a loop known to be short fills. 0 if nothing is reduced.
+    pub accumulators: u32,
+    /// The body is long: one group of it keeps the machine busy, and fills its
+    /// registers.
+    pub long: bool,
+}
+
+/// The weight of a body up to which several groups run side by side.
+const SHORT: u32 = 32;
+
+impl Schedule {
+    /// For a machine with vectors of `lanes` values, at most [`PARTIALS`]. The kernel
+    /// has its elementary functions expanded and its local buffers placed.
+    pub fn new(kernel: &Kernel, lanes: u32) -> Schedule {
+        let mut schedule = Schedule { lanes, vectors: BTreeMap::new() };
+        schedule.choose_in(kernel, &kernel.body);
+        schedule
+    }
+
+    /// How the loop runs, if it is a vector loop.
+    pub fn vector(&self, var: LoopVar) -> Option<Vector> {
+        self.vectors.get(&var).copied()
+    }
+
+    fn choose_in(&mut self, kernel: &Kernel, stmts: &[Stmt]) {
+        for stmt in stmts {
+            if let Stmt::Loop(l) = stmt {
+                self.choose(kernel, l);
+            }
+        }
+    }
+
+    /// The innermost loop, or the one around it when that is the contiguous one
+    /// (column reductions).
+    fn choose(&mut self, kernel: &Kernel, l: &Loop) {
+        let whole = |s: &Stmt| match s {
+            Stmt::Loop(inner) => inner.kind == LoopKind::Reduce { partials: true },
+            _ => false,
+        };
+        let chosen = if l.is_leaf() {
+            // Terms that are combined in order are so in every vector too.
+            let free = matches!(l.kind, LoopKind::Parallel | LoopKind::Reduce { partials: true });
+            free && l.extent.as_const().is_none_or(|e| e >= GROUP)
+        } else {
+            runs_across(kernel, l) && !l.body.iter().any(whole)
+        };
+        if chosen {
+            self.vectors.insert(l.var, self.plan(l));
+        } else {
+            self.choose_in(kernel, &l.body);
+        }
+    }
+
+    /// Short bodies need several groups to hide latency; long ones keep the machine
+    /// busy alone and would only spill.
+    fn plan(&self, l: &Loop) -> Vector {
+        let weight = weight(&l.body);
+        let lanes = i64::from(self.lanes);
+        let most = if l.carried.is_empty() { 4 } else { (PARTIALS / lanes).clamp(1, 4) };
+        let mut unroll = most.min(match weight {
+            0..=12 => 4,
+            13..=SHORT => 2,
+            _ => 1,
+        });
+        // A loop known to be short does not pay for code it never runs.
+        if l.extent.as_const().is_some_and(|n| n < unroll * lanes) {
+            unroll = 1;
+        }
+        let filled = match l.extent.as_const() {
+            Some(n) if !l.ranged => (n / lanes).max(1),
+            _ => PARTIALS,
+        };
+        let accumulators =
+            if l.carried.is_empty() { 0 } else { filled.min((PARTIALS / lanes).max(1)) };
+        Vector { unroll: unroll as u32, accumulators: accumulators as u32, long: weight > SHORT }
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (var, v) in &self.vectors {
+            write!(f, "{var}: {} lanes, {} at once", self.lanes, v.unroll)?;
+            if v.accumulators > 0 {
+                write!(f, ", {} accumulators", v.accumulators)?;
+            }
+            f.write_str(if v.long { ", long\n" } else { "\n" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Statements of a body but constants, at any depth.
+fn weight(stmts: &[Stmt]) -> u32 {
+    stmts
+        .iter()
+        .map(|s| match s {
+            Stmt::Const { .. } => 0,
+            Stmt::Loop(l) => 1 + weight(&l.body),
+            _ => 1,
+        })
+        .sum()
+}
