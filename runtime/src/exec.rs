@@ -538,7 +538,7 @@ impl<'a> Run<'a> {
                 // SAFETY: `geometry` checked the sizes of all operands.
                 unsafe { calls::call(c.func, dtype(0), ids, bytes, bufs, ints) }
             }
-            Step::Save { path, names, bufs } => {
+            Step::Save { path, names, bufs, place } => {
                 let shapes: Vec<Vec<usize>> = bufs.iter().map(|b| self.shape(*b)).collect();
                 let tensors: Vec<(&str, FeedView<'_>)> = (names.iter().zip(bufs).zip(&shapes))
                     .map(|((name, b), shape)| {
@@ -546,11 +546,11 @@ impl<'a> Run<'a> {
                         (name.as_str(), FeedView { dtype, shape, data: self.bytes(*b) })
                     })
                     .collect();
-                checkpoint::save_tensors(self.model, path, &tensors)
+                checkpoint::save_tensors(self.model, path, place, &tensors)
             }
-            Step::Restore { path, key, buf } => {
+            Step::Restore { path, key, buf, place } => {
                 let (dtype, shape) = (self.entry.buffers[*buf as usize].dtype, self.shape(*buf));
-                let value = checkpoint::read_tensor(self.model, path, key, dtype, &shape)
+                let value = checkpoint::read_tensor(self.model, (path, key), place, dtype, &shape)
                     .inspect_err(|_| self.revert())?;
                 let bytes = value.bytes();
                 // SAFETY: `ptrs` has the buffer's elements, and the value has

@@ -8,6 +8,7 @@ use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use crate::queue::Queues;
+use crate::sandbox::Sandbox;
 use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
 use std::io::Write;
@@ -33,6 +34,8 @@ pub struct Model {
     allow_nan: AtomicBool,
     /// Where relative paths of `save` and `restore` begin.
     directory: Mutex<PathBuf>,
+    /// Where paths of the graph may lead.
+    sandbox: Sandbox,
     /// Where `print` goes; standard error if nowhere.
     print: Option<Print>,
     /// What the kernels live in (JIT memory); dropped last.
@@ -147,6 +150,8 @@ pub struct Options {
     pub pool: Option<Arc<Pool>>,
     /// Gets what the graph prints; standard error if none.
     pub print: Option<Print>,
+    /// Where the paths that the graph names may lead.
+    pub sandbox: Sandbox,
     /// Leave variables zero; [`Model::init`] fills them.
     pub skip_init: bool,
     /// Kept alive as long as the model.
@@ -201,7 +206,7 @@ impl Model {
             apart,
         };
         let state = State::new(&plan.vars)?;
-        let queues = Queues::new(&plan)?;
+        let queues = Queues::new(&plan, &options.sandbox)?;
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let model = Model {
             plan,
@@ -213,6 +218,7 @@ impl Model {
             entries,
             allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
+            sandbox: options.sandbox,
             print: options.print,
             _keep: options.keep,
         };
@@ -251,6 +257,10 @@ impl Model {
 
     pub(crate) fn directory(&self) -> PathBuf {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     /// Hands on a line that the graph prints.

@@ -183,10 +183,10 @@ impl Printer<'_> {
                     };
                     writeln!(out, "call {name}({}) [{}]", self.bufs(&c.bufs), self.exprs(&c.ints))?;
                 }
-                Step::Save { path, names, bufs } => {
+                Step::Save { path, names, bufs, .. } => {
                     writeln!(out, "save {path:?} {} [{}]", names.join(","), self.bufs(bufs))?;
                 }
-                Step::Restore { path, key, buf } => {
+                Step::Restore { path, key, buf, .. } => {
                     writeln!(out, "restore {} from {path:?} {key:?}", self.buf(*buf))?;
                 }
                 Step::Print { label, buf } => {

@@ -471,17 +471,19 @@ impl Wire for Step {
                 out.push(23);
                 check.put(out);
             }
-            Step::Save { path, names, bufs } => {
+            Step::Save { path, names, bufs, place } => {
                 out.push(20);
                 path.put(out);
                 names.put(out);
                 bufs.put(out);
+                place.put(out);
             }
-            Step::Restore { path, key, buf } => {
+            Step::Restore { path, key, buf, place } => {
                 out.push(21);
                 path.put(out);
                 key.put(out);
                 buf.put(out);
+                place.put(out);
             }
             Step::If { cond, then, otherwise } => {
                 out.push(7);
@@ -524,8 +526,18 @@ impl Wire for Step {
             6 => Step::Assert { cond: Wire::get(r)?, message: Wire::get(r)?, place: Wire::get(r)? },
             22 => Step::CheckIndex(Wire::get(r)?),
             23 => Step::CheckFinite(Wire::get(r)?),
-            20 => Step::Save { path: Wire::get(r)?, names: Wire::get(r)?, bufs: Wire::get(r)? },
-            21 => Step::Restore { path: Wire::get(r)?, key: Wire::get(r)?, buf: Wire::get(r)? },
+            20 => Step::Save {
+                path: Wire::get(r)?,
+                names: Wire::get(r)?,
+                bufs: Wire::get(r)?,
+                place: Wire::get(r)?,
+            },
+            21 => Step::Restore {
+                path: Wire::get(r)?,
+                key: Wire::get(r)?,
+                buf: Wire::get(r)?,
+                place: Wire::get(r)?,
+            },
             7 => r.nested(|r| {
                 Ok(Step::If { cond: Wire::get(r)?, then: Wire::get(r)?, otherwise: Wire::get(r)? })
             })?,

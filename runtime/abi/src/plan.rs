@@ -352,12 +352,14 @@ pub enum Step {
         path: String,
         names: Vec<String>,
         bufs: Vec<BufId>,
+        place: String,
     },
     /// Replaces a variable by what a file has under `key`.
     Restore {
         path: String,
         key: String,
         buf: BufId,
+        place: String,
     },
     If {
         cond: BufId,

@@ -37,6 +37,7 @@ use crate::io;
 use crate::model::{Model, Options};
 use crate::pool::Pool;
 use crate::queue::runners;
+use crate::sandbox::Sandbox;
 use crate::show;
 use crate::tensor::{FeedView, TensorBuf};
 use args::Args;
@@ -386,15 +387,19 @@ impl Session<'_> {
         console: &mut Console<'_>,
     ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
+        let sandbox = match &self.args.sandbox {
+            Some(dir) => Sandbox::below(Path::new(dir))?,
+            None => Sandbox::default(),
+        };
+        let options = Options { pool, sandbox, ..Options::default() };
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model =
-                self.prepared(program, Options { pool, skip_init: true, ..Options::default() })?;
+            let model = self.prepared(program, Options { skip_init: true, ..options })?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = self.prepared(program, Options { pool, skip_init, ..Options::default() })?;
+        let model = self.prepared(program, Options { skip_init, ..options })?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {

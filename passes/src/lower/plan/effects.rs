@@ -48,13 +48,17 @@ impl Planner<'_> {
                 self.writes.entry(v).or_default().push(time);
                 let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
                 let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
-                steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
+                let (path, key) = (path.to_string(), key.to_string());
+                let place = self.build.place(node.span);
+                steps.push(Step::Restore { path, key, buf, place });
             }
             (StepKind::Save, _) => {
                 let time = self.tick();
                 let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
                 let names = node.attrs.str("names").split(',').map(str::to_string).collect();
-                steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
+                let path = node.attrs.str("path").to_string();
+                let place = self.build.place(node.span);
+                steps.push(Step::Save { path, names, bufs, place });
             }
             (StepKind::Print, _) => {
                 let time = self.tick();
