@@ -26,6 +26,7 @@ pub mod npy;
 pub mod npz;
 mod rows;
 pub mod safetensors;
+mod table;
 
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
@@ -35,6 +36,7 @@ pub use rows::ArrayRows;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+pub use table::{Data, lazy_feed};
 use tfc_abi::DType;
 
 /// Why a file is refused, before its name is known.

@@ -207,6 +207,29 @@ impl<F: Read + Seek> ArrayRows<F> {
     }
 }
 
+impl ArrayRows {
+    /// The file, and where the first row begins in it; none if it does not hold the
+    /// rows as memory does. A checksum is seen to.
+    pub(super) fn into_file(self) -> Option<(File, u64)> {
+        let native = self.little == cfg!(target_endian = "little") || self.dtype.size() == 1;
+        if !native || self.dtype == DType::Bool || self.next > 0 {
+            return None;
+        }
+        match self.input {
+            Input::Plain(mut file) => {
+                let start = file.stream_position().ok()?;
+                Some((file.into_inner(), start))
+            }
+            Input::Stored(mut member) => {
+                let start = member.data.stream_position().ok()?;
+                std::io::copy(&mut member, &mut std::io::sink()).ok()?;
+                Some((member.data.into_inner(), start))
+            }
+            Input::Packed(_) | Input::Whole(_) => None,
+        }
+    }
+}
+
 /// Data that does not decompress, or has another checksum, is no fault of the disk.
 fn damaged(fault: Fault) -> Fault {
     match fault {
