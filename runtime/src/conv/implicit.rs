@@ -317,8 +317,8 @@ impl<'a, E> ByWindows<'a, E> {
         };
         if !self.across {
             let finished: &dyn Fn(usize, usize, usize, usize) = &finished;
-            // SAFETY: the operands have these lanes and steps by the geometry.
             let asked = self.inner.is_some() || self.finished.is_some();
+            // SAFETY: the operands have these lanes and steps by the geometry.
             unsafe { E::compute(kernels, &rect, out, asked.then_some(finished)) };
             return;
         }
