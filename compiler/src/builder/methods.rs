@@ -35,16 +35,36 @@ unary! {
     sqrt
     /// `1 / sqrt(x)`.
     rsqrt
+    /// The cube root.
+    cbrt
     /// The sine.
     sin
     /// The cosine.
     cos
+    /// The tangent.
+    tan
+    /// The angle whose sine it is.
+    asin
+    /// The angle whose cosine it is.
+    acos
+    /// The hyperbolic sine.
+    sinh
+    /// The hyperbolic cosine.
+    cosh
     /// The hyperbolic tangent.
     tanh
+    /// The number whose hyperbolic sine it is.
+    asinh
+    /// The number, not negative, whose hyperbolic cosine it is.
+    acosh
+    /// The number whose hyperbolic tangent it is.
+    atanh
     /// `1 / (1 + exp(-x))`.
     sigmoid
     /// The error function.
     erf
+    /// `1 - erf(x)`, exact where that is small.
+    erfc
     /// `max(x, 0)`.
     relu
     /// The next integer below.
@@ -87,6 +107,8 @@ binary! {
     div
     /// The first to the power of the second.
     pow
+    /// The angle of the point (second, first), as in C.
+    atan2
     /// The remainder.
     rem
     /// The larger, element by element; NaN wins.

@@ -10,20 +10,27 @@ use shared::{conv, pull, sizes, state};
 // The ops, in alphabetical order. They are declared here rather than by the macro
 // below because rustfmt does not look for modules inside macros.
 mod abs;
+mod acos;
+mod acosh;
 mod add;
 mod all;
 mod and;
 mod any;
 mod argmax;
 mod argmin;
+mod asin;
+mod asinh;
 mod assert;
 mod assign;
 mod assign_add;
 mod assign_sub;
+mod atan2;
+mod atanh;
 mod avg_pool;
 mod avg_pool_grad;
 mod broadcast;
 mod cast;
+mod cbrt;
 mod ceil;
 mod check_finite;
 mod check_index;
@@ -35,6 +42,7 @@ mod conv2d;
 mod conv2d_grad_filter;
 mod conv2d_grad_input;
 mod cos;
+mod cosh;
 mod cumprod;
 mod cumsum;
 mod custom_grad;
@@ -48,6 +56,7 @@ mod enqueue;
 mod enqueue_many;
 mod eq;
 mod erf;
+mod erfc;
 mod exp;
 mod expm1;
 mod floor;
@@ -106,6 +115,7 @@ mod select;
 mod sigmoid;
 mod sign;
 mod sin;
+mod sinh;
 mod slice;
 mod sqrt;
 mod stack_pop;
@@ -113,6 +123,7 @@ mod stack_push;
 mod stop_gradient;
 mod sub;
 mod sum;
+mod tan;
 mod tanh;
 mod transpose;
 mod vjp;
@@ -185,11 +196,21 @@ ops! {
     log1p: Log1p,
     sqrt: Sqrt,
     rsqrt: Rsqrt,
+    cbrt: Cbrt,
     sin: Sin,
     cos: Cos,
+    tan: Tan,
+    asin: Asin,
+    acos: Acos,
+    sinh: Sinh,
+    cosh: Cosh,
     tanh: Tanh,
+    asinh: Asinh,
+    acosh: Acosh,
+    atanh: Atanh,
     sigmoid: Sigmoid,
     erf: Erf,
+    erfc: Erfc,
     relu: Relu,
     floor: Floor,
     ceil: Ceil,
@@ -205,6 +226,7 @@ ops! {
     mul: Mul,
     div: Div,
     pow: Pow,
+    atan2: Atan2,
     rem: Rem,
     maximum: Maximum,
     minimum: Minimum,

@@ -99,7 +99,6 @@ pub(super) fn op(name: &str) -> Option<&'static str> {
         }
         "norm" => "it is `sqrt(sum(x * x))`",
         "square" => "it is `x * x`",
-        "tan" => "it is `sin(x) / cos(x)`",
         "log2" | "log10" => "it is `log(x) / log(2.0)`, or of another base",
         "floor_divide" | "floordiv" => "it is `floor(a / b)`; integer tensors divide with `/`",
         "nonzero" | "unique" | "boolean_mask" | "masked_select" => {

@@ -94,8 +94,12 @@ pub fn rows() -> Vec<Row> {
         Op::Sin,
         Op::Cos,
         Op::Tanh,
+        Op::Sinh,
+        Op::Cosh,
+        Op::Asinh,
         Op::Sigmoid,
         Op::Erf,
+        Op::Erfc,
         Op::Relu,
     ] {
         rows.push(row(op, vec![x(&[b(), n(2)])]));
@@ -104,6 +108,14 @@ pub fn rows() -> Vec<Row> {
     for op in [Op::Log, Op::Sqrt, Op::Rsqrt] {
         rows.push(row(op, vec![within(&[b()], 0.3, 3.0)]));
     }
+    for op in [Op::Asin, Op::Acos, Op::Tan, Op::Atanh] {
+        rows.push(row(op, vec![within(&[b(), n(2)], -0.9, 0.9)]));
+    }
+    rows.push(row(Op::Acosh, vec![within(&[b()], 1.2, 4.0)]));
+    rows.push(row(Op::Cbrt, vec![within(&[b()], 0.3, 3.0)]));
+    rows.push(row(Op::Cbrt, vec![within(&[b()], -3.0, -0.3)]));
+    rows.push(row(Op::Atan2, vec![x(&[b(), n(2)]), within(&[b(), n(2)], 0.3, 2.0)]));
+    rows.push(row(Op::Atan2, vec![within(&[b()], 0.3, 2.0), within(&[b()], -2.0, -0.3)]));
     rows.push(row(Op::Log1p, vec![within(&[b()], -0.7, 2.0)]));
     for op in [Op::Add, Op::Sub, Op::Mul, Op::Maximum, Op::Minimum] {
         rows.push(row(op, vec![x(&[b(), n(2)]), x(&[b(), n(2)])]));

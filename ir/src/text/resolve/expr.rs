@@ -615,6 +615,12 @@ fn op_alias(name: &str) -> Option<String> {
             "onehot" => "one_hot",
             "logical_not" => "not",
             "inverse_sqrt" => "rsqrt",
+            "arcsin" => "asin",
+            "arccos" => "acos",
+            "arctan2" => "atan2",
+            "arcsinh" => "asinh",
+            "arccosh" => "acosh",
+            "arctanh" => "atanh",
             _ => return None,
         }
         .to_string(),
