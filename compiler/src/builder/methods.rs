@@ -47,6 +47,8 @@ unary! {
     asin
     /// The angle whose cosine it is.
     acos
+    /// The angle whose tangent it is.
+    atan
     /// The hyperbolic sine.
     sinh
     /// The hyperbolic cosine.

@@ -24,6 +24,7 @@ mod assert;
 mod assign;
 mod assign_add;
 mod assign_sub;
+mod atan;
 mod atan2;
 mod atanh;
 mod avg_pool;
@@ -202,6 +203,7 @@ ops! {
     tan: Tan,
     asin: Asin,
     acos: Acos,
+    atan: Atan,
     sinh: Sinh,
     cosh: Cosh,
     tanh: Tanh,

@@ -94,6 +94,7 @@ pub fn rows() -> Vec<Row> {
         Op::Sin,
         Op::Cos,
         Op::Tanh,
+        Op::Atan,
         Op::Sinh,
         Op::Cosh,
         Op::Asinh,

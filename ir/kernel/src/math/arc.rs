@@ -53,6 +53,12 @@ fn atan_positive(s: &mut Seq, a: Reg) -> Reg {
     s.add(base, small)
 }
 
+pub(super) fn atan(s: &mut Seq, x: &[Reg]) -> Reg {
+    let a = s.abs(x[0]);
+    let v = atan_positive(s, a);
+    s.with_sign(v, x[0])
+}
+
 /// The angle of the point (x, y): operands are y, x.
 pub(super) fn atan2(s: &mut Seq, args: &[Reg]) -> Reg {
     let [y, x] = [args[0], args[1]];

@@ -180,6 +180,16 @@ functions! {
         ulp: 4.0,
         end: trig::END,
     },
+    Atan: Def {
+        name: "atan",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::atan),
+        reference: |x| x[0].atan(),
+        flops: 14,
+        cost: 80,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
     Asin: Def {
         name: "asin",
         arity: 1,

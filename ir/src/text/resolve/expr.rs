@@ -615,6 +615,7 @@ fn op_alias(name: &str) -> Option<String> {
             "onehot" => "one_hot",
             "logical_not" => "not",
             "inverse_sqrt" => "rsqrt",
+            "arctan" => "atan",
             "arcsin" => "asin",
             "arccos" => "acos",
             "arctan2" => "atan2",
