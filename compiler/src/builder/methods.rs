@@ -193,6 +193,8 @@ along! {
     argmax
     /// Index of the smallest element along an axis.
     argmin
+    /// The indices that put the elements along an axis in order, smallest first.
+    argsort
     /// Running sums along an axis.
     cumsum
     /// Running products along an axis.

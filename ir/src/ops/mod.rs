@@ -18,6 +18,7 @@ mod and;
 mod any;
 mod argmax;
 mod argmin;
+mod argsort;
 mod asin;
 mod asinh;
 mod assert;
@@ -277,6 +278,8 @@ ops! {
     dynamic_slice: DynamicSlice,
     dynamic_update_slice: DynamicUpdateSlice,
     one_hot: OneHot,
+    // Sorting
+    argsort: ArgSort,
     // Contractions
     matmul: MatMul,
     scatter_add: ScatterAdd,

@@ -118,4 +118,13 @@ routines! {
         ints: 0,
         may_fail: false,
     },
+    /// The order of the elements of each row. Buffers: dst, x; numbers: the product of
+    /// the sizes before the axis, its own, the product of those after it, and whether
+    /// the largest is first.
+    ArgSort = 3: Signature {
+        name: "argsort",
+        bufs: &[buffer(Elements::Only(DType::I32), &[0, 1, 2]), buffer(Elements::Number, &[0, 1, 2])],
+        ints: 4,
+        may_fail: false,
+    },
 }

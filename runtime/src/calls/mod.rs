@@ -1,6 +1,8 @@
 //! Routines a plan may call that are not worth generating code for. What each is given,
 //! `tfc_abi::routine` says.
 
+mod sort;
+
 use crate::error::{Error, Result};
 use crate::half::{bf16, f16};
 use tfc_abi::DType;
@@ -57,6 +59,13 @@ pub unsafe fn call(func: Func, args: &Args) -> Result<()> {
             };
             rows(args, dtype.size(), |dst, src, width| add(dst, src, width))
         },
+        Func::ArgSort => {
+            let [outer, len, inner, descending] = args.ints;
+            let (x, of) = args.bufs[1];
+            // SAFETY: as above.
+            unsafe { sort::argsort(dst.cast(), x, of, [outer, len, inner], descending != 0) };
+            Ok(())
+        }
     }
 }
 
