@@ -195,6 +195,8 @@ along! {
     argmin
     /// The indices that put the elements along an axis in order, smallest first.
     argsort
+    /// The elements along an axis in order, smallest first; NaN last.
+    sort
     /// Running sums along an axis.
     cumsum
     /// Running products along an axis.
@@ -290,6 +292,27 @@ impl Node {
     pub fn gather(&self, ids: &Node, axis: i64) -> Node {
         let attrs = [("axis", Arg::Int(axis))];
         self.graph.call("gather", &[self.into(), ids.into()], &attrs, Location::caller())
+    }
+
+    /// Elements along an axis, by an index for each row: `take_along_axis` of NumPy.
+    #[track_caller]
+    pub fn take_along(&self, ids: &Node, axis: i64) -> Node {
+        let attrs = [("axis", Arg::Int(axis))];
+        self.graph.call("take_along", &[self.into(), ids.into()], &attrs, Location::caller())
+    }
+
+    /// The `k` largest elements along an axis, the largest first.
+    #[track_caller]
+    pub fn top_k(&self, k: i64, axis: i64) -> Node {
+        let attrs = [("k", Arg::Int(k)), ("axis", Arg::Int(axis))];
+        self.graph.call("top_k", &[self.into()], &attrs, Location::caller())
+    }
+
+    /// Where the `k` largest elements along an axis are, the largest first.
+    #[track_caller]
+    pub fn top_k_index(&self, k: i64, axis: i64) -> Node {
+        let attrs = [("k", Arg::Int(k)), ("axis", Arg::Int(axis))];
+        self.graph.call("top_k_index", &[self.into()], &attrs, Location::caller())
     }
 
     /// This with `updates` added to the rows `ids` points at.

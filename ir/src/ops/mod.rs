@@ -119,14 +119,18 @@ mod sign;
 mod sin;
 mod sinh;
 mod slice;
+mod sort;
 mod sqrt;
 mod stack_pop;
 mod stack_push;
 mod stop_gradient;
 mod sub;
 mod sum;
+mod take_along;
 mod tan;
 mod tanh;
+mod top_k;
+mod top_k_index;
 mod transpose;
 mod vjp;
 mod while_op;
@@ -278,8 +282,12 @@ ops! {
     dynamic_slice: DynamicSlice,
     dynamic_update_slice: DynamicUpdateSlice,
     one_hot: OneHot,
+    take_along: TakeAlong,
     // Sorting
     argsort: ArgSort,
+    sort: Sort,
+    top_k: TopK,
+    top_k_index: TopKIndex,
     // Contractions
     matmul: MatMul,
     scatter_add: ScatterAdd,

@@ -185,6 +185,15 @@ fn movement_rows() -> Vec<Row> {
             .shape("high", &[n(1), n(-1)])
             .ints("interior", &[0, 1]),
         row(Op::Reverse, vec![x(&[b(), n(3)])]).ints("axes", &[1, 0]),
+        row(Op::TakeAlong, vec![x(&[n(2), n(4)]), ints(&[2, 3], &[1, 3, 1, 0, 2, 2])])
+            .int("axis", 1)
+            .bounds("clamp"),
+        row(Op::TakeAlong, vec![x(&[n(4), n(2)]), ints(&[3, 2], &[1, -3, 1, 0, 9, 2])])
+            .int("axis", 0)
+            .bounds("clamp"),
+        row(Op::Sort, vec![x(&[b(), n(4)])]).int("axis", 1),
+        row(Op::Sort, vec![x(&[n(4), t(), b()])]).int("axis", 0).flag("descending"),
+        row(Op::TopK, vec![x(&[b(), n(4)])]).int("k", 2).int("axis", 1),
         row(Op::Gather, vec![x(&[n(4), t()]), ints(&[5], &[1, 3, 1, 0, 9])])
             .int("axis", 0)
             .bounds("clamp"),

@@ -622,6 +622,8 @@ fn op_alias(name: &str) -> Option<String> {
             "arcsinh" => "asinh",
             "arccosh" => "acosh",
             "arctanh" => "atanh",
+            "topk" => "top_k",
+            "take_along_axis" | "take_along_dim" => "take_along",
             _ => return None,
         }
         .to_string(),
