@@ -527,16 +527,16 @@ impl<'a> Run<'a> {
                 Ok(())
             }
             Step::Call(c) => {
-                let ints: [usize; 3] =
-                    std::array::from_fn(|i| c.ints.get(i).map_or(0, |e| self.size(*e)));
-                let bufs: [*mut u8; 3] = std::array::from_fn(|i| {
-                    c.bufs.get(i).map_or(std::ptr::null_mut(), |b| self.ptr(*b))
-                });
-                let dtype = |i: usize| self.entry.buffers[c.bufs[i] as usize].dtype;
-                let ids = if c.bufs.len() > 1 { dtype(1) } else { tfc_abi::DType::I32 };
-                let bytes = self.bytes(c.bufs[0]).len();
+                let dtype = |b: u32| self.entry.buffers[b as usize].dtype;
+                let mut args = calls::Args::of(self.bytes(c.bufs[0]).len());
+                for (arg, b) in args.bufs.iter_mut().zip(&c.bufs) {
+                    *arg = (self.ptr(*b), dtype(*b));
+                }
+                for (int, e) in args.ints.iter_mut().zip(&c.ints) {
+                    *int = self.size(*e);
+                }
                 // SAFETY: `geometry` checked the sizes of all operands.
-                unsafe { calls::call(c.func, dtype(0), ids, bytes, bufs, ints) }
+                unsafe { calls::call(c.func, &args) }
             }
             Step::Save { path, names, bufs, place } => {
                 let shapes: Vec<Vec<usize>> = bufs.iter().map(|b| self.shape(*b)).collect();

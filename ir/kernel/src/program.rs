@@ -4,8 +4,7 @@
 use crate::Kernel;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
-    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, QueueAction,
-    Step,
+    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Home, Plan, Port, QueueAction, Step,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -176,11 +175,7 @@ impl Printer<'_> {
                     writeln!(out, "copy {} = {}", self.buf(*dst), self.buf(*src))?;
                 }
                 Step::Call(c) => {
-                    let name = match c.func {
-                        Func::ScatterAddRows => "scatter_add_rows",
-                        Func::ScatterSetRows => "scatter_set_rows",
-                        Func::Zero => "zero",
-                    };
+                    let name = c.func.signature().name;
                     writeln!(out, "call {name}({}) [{}]", self.bufs(&c.bufs), self.exprs(&c.ints))?;
                 }
                 Step::Save { path, names, bufs, .. } => {

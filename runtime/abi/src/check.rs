@@ -345,20 +345,17 @@ impl EntryCheck<'_> {
     }
 
     fn call(&self, c: &Call) -> Check {
-        let (bufs, ints) = match c.func {
-            Func::ScatterAddRows | Func::ScatterSetRows => (3, 3),
-            Func::Zero => (1, 0),
-        };
-        if c.bufs.len() != bufs || c.ints.len() != ints {
+        let wanted = c.func.signature();
+        if c.bufs.len() != wanted.bufs.len() || c.ints.len() != wanted.ints {
             return Err(format!("{:?} has the wrong number of operands", c.func));
         }
         c.ints.iter().try_for_each(|e| self.expr_id(*e))?;
-        let dst = self.writable(c.bufs[0])?;
-        if let [_, ids, upd] = c.bufs[..] {
-            if !matches!(self.buf(ids)?.dtype, DType::I32 | DType::I64) {
-                return Err("row numbers are neither i32 nor i64".into());
+        let first = self.writable(c.bufs[0])?.dtype;
+        for (i, (buf, wanted)) in c.bufs.iter().zip(wanted.bufs).enumerate() {
+            let dtype = self.buf(*buf)?.dtype;
+            if !wanted.elements.admits(dtype, first) {
+                return Err(format!("operand {i} of {:?} is {dtype}", c.func));
             }
-            self.same_dtype("a scatter", dst.dtype, &[self.buf(upd)?])?;
         }
         Ok(())
     }

@@ -17,6 +17,7 @@ pub mod float;
 pub mod names;
 pub mod order;
 pub mod plan;
+pub mod routine;
 
 pub use code::ErrorCode;
 pub use dtype::DType;

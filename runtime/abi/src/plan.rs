@@ -7,6 +7,7 @@
 //! index.
 
 use crate::DType;
+pub use crate::routine::Func;
 
 /// Index into [`Entry::exprs`] (and the values computed from them).
 pub type ExprId = u32;
@@ -544,32 +545,11 @@ pub struct Conv {
     pub epilogue: Option<Epilogue>,
 }
 
-/// A routine of the runtime that is not worth generating.
+/// A routine of the runtime that is not worth generating. What `bufs` and `ints` are,
+/// [`Func::signature`] says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub func: Func,
     pub bufs: Vec<BufId>,
     pub ints: Vec<ExprId>,
-}
-
-/// Routines a [`Call`] may name. The meaning of `bufs` and `ints` is given per
-/// routine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Func {
-    /// `dst[ids[i], :] += upd[i, :]`, rows in order. bufs: dst, ids, upd;
-    /// ints: rows of dst, number of ids, row length. Ids out of range fail.
-    ScatterAddRows = 0,
-    /// `dst[ids[i], :] = upd[i, :]`, the last one wins. As above.
-    ScatterSetRows = 1,
-    /// Fills with zero bytes. bufs: dst.
-    Zero = 2,
-}
-
-impl Func {
-    pub fn from_code(code: u8) -> Option<Func> {
-        [Func::ScatterAddRows, Func::ScatterSetRows, Func::Zero]
-            .into_iter()
-            .find(|f| *f as u8 == code)
-    }
 }

@@ -1,10 +1,10 @@
 //! Effects as steps: each op that changes or shows something is one.
 
 use super::{Planner, not_compiled};
-use tfc_abi::plan::{CheckFinite, CheckIndex, Func as Routine, Step};
+use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Step};
 use tfc_ir::diag::Diag;
-use tfc_ir::lower::{Lower, StepKind};
-use tfc_ir::{Node, NodeId, RegionId};
+use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
+use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
 
 impl Planner<'_> {
     pub(super) fn effect(
@@ -15,7 +15,14 @@ impl Planner<'_> {
     ) -> Result<(), Vec<Diag>> {
         let func = self.func;
         let node = &func.nodes[id];
-        let Lower::Step(kind) = node.op.def().lower else { return Err(vec![not_compiled(node)]) };
+        let kind = match node.op.def().lower {
+            Lower::Step(kind) => kind,
+            Lower::Call(routine, ints) => {
+                steps.push(self.routine(routine, ints, node, region));
+                return Ok(());
+            }
+            _ => return Err(vec![not_compiled(node)]),
+        };
         match (kind, node.var) {
             (StepKind::Assign, Some(v)) => {
                 let dst = self.variable(v);
@@ -129,6 +136,25 @@ impl Planner<'_> {
             ) => unreachable!("`{}` without a symbol", node.op.name()),
         }
         Ok(())
+    }
+
+    /// A routine reads its operands and writes its result.
+    fn routine(
+        &mut self,
+        func: Routine,
+        ints: fn(&CallCx<'_>) -> Vec<Dim>,
+        node: &Node,
+        region: RegionId,
+    ) -> Step {
+        let operands: Vec<&TensorType> = node.operands.iter().map(|v| self.func.ty(*v)).collect();
+        let result = self.func.ty(node.results[0]);
+        let ints = ints(&CallCx { attrs: &node.attrs, operands: &operands, result });
+        let ints = self.shape(&ints);
+        let time = self.tick();
+        let reads: Vec<_> = node.operands.iter().map(|v| self.read(*v, time)).collect();
+        let mut bufs = vec![self.write(node.results[0], time, region)];
+        bufs.extend(reads);
+        Step::Call(Call { func, bufs, ints })
     }
 
     fn stack(&mut self, node: &Node) -> u32 {
