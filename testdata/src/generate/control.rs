@@ -83,14 +83,15 @@ fn repeat(g: &mut Gen) -> Option<usize> {
     };
     // A loop to a size counts in its type.
     let first = if count == "N" { "i64[](0)" } else { "0" };
-    // Long loops must not make small differences large.
+    // Long loops must not make small differences large; and both results depend on
+    // both values, whatever is drawn.
     let one = match count.as_str() {
-        "N" => format!("0.5 * tanh(b) + 0.25 * {{{y}}}"),
-        _ => format!("tanh({})", body(g, "a", y, 1)),
+        "N" => format!("0.25 * tanh(b) + 0.25 * sin(a) + 0.25 * {{{y}}}"),
+        _ => format!("tanh({} - 0.25 * b)", body(g, "a", y, 1)),
     };
     let nested = g.chance(4);
     let two = match nested {
-        true => "if i % 2 == 0 << yield b >> else << yield sin(b) >>".to_string(),
+        true => "if i % 2 == 0 << yield b - 0.25 * a >> else << yield sin(b) >>".to_string(),
         false if g.chance(2) => "a".to_string(),
         false => format!("0.5 * (a + b) - 0.25 * {{{x}}}"),
     };
@@ -107,8 +108,7 @@ fn repeat(g: &mut Gen) -> Option<usize> {
     let mut value = whole(counter, vec![]);
     (value.lo, value.hi) = (0.0, 33.0);
     let at = g.expr(text, value)?;
-    let slopes: BTreeSet<usize> =
-        g.val(x).slopes.union(&g.val(y).slopes).copied().collect();
+    let slopes: BTreeSet<usize> = g.val(x).slopes.union(&g.val(y).slopes).copied().collect();
     for _ in 0..2 {
         let mut value = unit(g, x);
         value.slopes = slopes.clone();
@@ -146,8 +146,7 @@ fn rows(g: &mut Gen) -> Option<usize> {
     let mut value = whole(if first == "0" { DType::I32 } else { DType::I64 }, vec![]);
     (value.lo, value.hi) = (0.0, 5000.0);
     let at = g.expr(text, value)?;
-    let slopes: BTreeSet<usize> =
-        g.val(x).slopes.union(&g.val(start).slopes).copied().collect();
+    let slopes: BTreeSet<usize> = g.val(x).slopes.union(&g.val(start).slopes).copied().collect();
     let mut value = Value::new(g.val(x).dtype, row, -2.0, 2.0);
     value.slopes = slopes;
     g.source(value, Source::Also(at));
@@ -187,7 +186,8 @@ fn read(g: &mut Gen) -> Option<usize> {
 fn write(g: &mut Gen) -> Option<usize> {
     let (name, dtype, shape, _) = g.choose(VARS);
     let shape = shape_of(shape);
-    let x = g.pick(|v| v.dtype == dtype && joined(&v.shape, &shape).is_some_and(|s| s == shape))
+    let x = g
+        .pick(|v| v.dtype == dtype && joined(&v.shape, &shape).is_some_and(|s| s == shape))
         .or_else(|| g.chance(2).then(|| g.param(dtype, shape.clone())))?;
     let text = match (dtype.is_float(), g.below(3)) {
         (true, 0) => format!("assign({name}, 0.5 * {name} + 0.5 * tanh({{{x}}}))"),
