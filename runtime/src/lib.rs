@@ -5,7 +5,8 @@
 //! |---|---|
 //! | [`model`] | a loaded program, called from any thread |
 //! | [`bind`] | run-time dims from the shapes of feeds, and what to say when they do not fit |
-//! | [`exec`], [`geometry`], [`calls`] | walking the steps, after checking their sizes |
+//! | [`exec`], [`geometry`] | going through the steps, after checking their sizes |
+//! | [`device`], [`calls`] | carrying them out |
 //! | [`state`] | variables and who may touch them when |
 //! | [`queue`], [`reader`] | elements between threads, records from files |
 //! | [`pool`] | threads |
@@ -29,6 +30,7 @@ pub mod capi;
 pub mod checkpoint;
 pub mod cli;
 pub mod conv;
+mod device;
 pub mod error;
 pub mod exec;
 pub mod files;

@@ -4,7 +4,8 @@
 use crate::Kernel;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
-    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Home, Plan, Port, QueueAction, Step,
+    BufId, ConvKind, Dispatch, Entry, Epilogue, Expr, ExprId, ExprOp, HOST, Home, Plan, Port,
+    QueueAction, Step, Steps,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -28,6 +29,9 @@ impl Program {
 
 fn print(plan: &Plan, out: &mut String) -> fmt::Result {
     writeln!(out, "program {}", plan.name)?;
+    for (i, d) in plan.devices.iter().enumerate() {
+        writeln!(out, "device {i}: {} {}", d.kind.name(), d.placement)?;
+    }
     for d in &plan.dims {
         match d.max {
             i64::MAX => writeln!(out, "dim {}: {}..", d.name, d.min)?,
@@ -107,7 +111,8 @@ impl Printer<'_> {
             Home::Const(i) => format!("const {i}"),
             Home::Slot(i) => format!("slot {i}"),
         };
-        format!("{home}: {}[{}]", b.dtype, self.exprs(&b.shape))
+        let on = if b.device == HOST { String::new() } else { format!(" on {}", b.device) };
+        format!("{home}: {}[{}]{on}", b.dtype, self.exprs(&b.shape))
     }
 
     fn bufs(&self, ids: &[BufId]) -> String {
@@ -125,14 +130,26 @@ impl Printer<'_> {
         }
     }
 
-    fn steps(&self, steps: &[Step], depth: usize, out: &mut String) -> fmt::Result {
+    /// Each step with its number and those it waits for: `3 (1, 2): ...`.
+    fn steps(&self, steps: &Steps, depth: usize, out: &mut String) -> fmt::Result {
         let pad = "  ".repeat(depth);
-        for step in steps {
-            out.push_str(&pad);
+        for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
+            let Dispatch { device, after } = dispatch;
+            write!(out, "{pad}{i}")?;
+            if !after.is_empty() {
+                let list: Vec<String> = after.iter().map(u32::to_string).collect();
+                write!(out, " ({})", list.join(", "))?;
+            }
+            if *device != HOST {
+                write!(out, " on {device}")?;
+            }
+            out.push_str(": ");
             match step {
                 Step::Launch(l) => {
                     write!(out, "launch {}({})", self.kernel(l.kernel), self.bufs(&l.bufs))?;
-                    writeln!(out, " over {}, cost {}", self.expr(l.extent), self.expr(l.cost))?;
+                    let (extent, cost) = (self.expr(l.extent), self.expr(l.cost));
+                    let whole = if l.splits { "" } else { ", whole" };
+                    writeln!(out, " over {extent}, cost {cost}{whole}")?;
                 }
                 Step::MatMul(m) => {
                     let t = |t: bool| if t { "ᵀ" } else { "" };

@@ -2,6 +2,7 @@
 
 pub(crate) mod align;
 pub(crate) mod cost;
+pub(crate) mod depend;
 pub(crate) mod emit;
 pub(crate) mod exprs;
 pub(crate) mod fuse;
@@ -182,6 +183,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         source: sources.files.first().map_or(String::new(), |f| f.name.clone()),
         doc: graph.doc.clone(),
         queues,
+        devices: placement::devices(),
     };
     Ok(Program { plan, kernels: build.kernels, consts: build.const_bytes })
 }

@@ -2,11 +2,12 @@
 //!
 //! Memory is laid out as the plan says, so a step that overwrites something
 //! still needed shows as a wrong number. Ranged loops run in several pieces,
-//! last piece first: no kernel may depend on how its range is split.
+//! last piece first: no kernel may depend on how its range is split. Steps run
+//! out of order where the plan says that they may.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
-use tfc_abi::plan::{Conv, ConvKind, Entry, Epilogue, Func, Home, MatMul, Step};
+use tfc_abi::plan::{Conv, ConvKind, Entry, Epilogue, Func, Home, MatMul, Step, Steps};
 use tfc_ir::interp::State;
 use tfc_ir::kernel::{Ix, Kernel, Loop, Reg, Scalar, ScalarOp, ScalarType, Stmt};
 use tfc_ir::program::Program;
@@ -146,9 +147,17 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn steps(&mut self, steps: &[Step]) {
-        for s in steps {
-            self.step(s);
+    /// As far from the order of the list as what the steps wait for allows: the
+    /// last step that may run comes first.
+    fn steps(&mut self, steps: &Steps) {
+        let mut done = vec![false; steps.len()];
+        for _ in 0..steps.len() {
+            let ready = |i: &usize| {
+                !done[*i] && steps.dispatch()[*i].after.iter().all(|a| done[*a as usize])
+            };
+            let next = (0..steps.len()).rev().find(ready).expect("a step that may run");
+            self.step(&steps[next]);
+            done[next] = true;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Matrix products and convolutions as steps, with what is fused behind them.
 
-use super::Planner;
+use super::{Planner, outputs as written};
 use crate::lower::fuse::Group;
 use crate::lower::group;
 use crate::lower::operands::contract_operands;
@@ -58,8 +58,9 @@ impl Planner<'_> {
                     self.shares.push((c_storage, out, time));
                 }
             }
+            let outputs = written(&lowered.kernel);
             let kernel = self.build.kernel(lowered.kernel);
-            Epilogue { kernel, bufs, dims }
+            Epilogue { kernel, bufs, outputs, dims }
         });
         let step = match kind {
             Contraction::MatMul => self.matmul(node, lhs, rhs, (a, b, c), epilogue),
@@ -108,7 +109,6 @@ impl Planner<'_> {
             b_stride: self.dim(&b_stride),
             trans_a,
             trans_b,
-            accumulate: false,
             epilogue,
         })
     }
