@@ -2,6 +2,8 @@
 //! them.
 
 use crate::Kernel;
+use crate::contract::Contraction;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
     BufId, ConvKind, Dispatch, Entry, Epilogue, Expr, ExprId, ExprOp, HOST, Home, Plan, Port,
@@ -13,11 +15,29 @@ pub struct Program {
     pub plan: Plan,
     /// In the order of `plan.kernels`.
     pub kernels: Vec<Kernel>,
+    /// The contractions of the plan, by the number of the entry and the buffer of
+    /// the product.
+    pub contractions: BTreeMap<(u32, BufId), Contraction>,
     /// Bytes `plan.consts` points into; each constant is 64-byte aligned.
     pub consts: Vec<u8>,
 }
 
 impl Program {
+    /// Kernels and contractions as text, for people: `--emit kernels`.
+    pub fn kernels_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        for kernel in &self.kernels {
+            let _ = writeln!(out, "{kernel}");
+        }
+        for ((entry, buf), contraction) in &self.contractions {
+            let entry = self.plan.entries.get(*entry as usize).map_or("?", |e| e.name.as_str());
+            let text = contraction.text(&self.kernels);
+            let _ = writeln!(out, "buffer {buf} of {entry}: {text}\n");
+        }
+        out
+    }
+
     /// The plan as text, for people: `--emit plan`.
     pub fn plan_text(&self) -> String {
         let mut out = String::new();

@@ -32,12 +32,19 @@ use tfc_abi::plan::{
 };
 use tfc_ir::diag::Diag;
 use tfc_ir::kernel::Kernel;
+use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
 use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
-pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
+/// Plans one function, entry `number` of the program.
+pub(crate) fn entry(
+    graph: &Graph,
+    func: &Func,
+    number: u32,
+    build: &mut Build,
+) -> Result<Entry, Vec<Diag>> {
     let (mut patient, mut copied) = (BTreeSet::new(), BTreeSet::new());
     let mut apart = BTreeSet::new();
     // Each round makes a variable patient, stores a part of one or copies a read
@@ -48,6 +55,8 @@ pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Ent
         let steps = p.body()?;
         let late = p.late_reads();
         if late.is_empty() {
+            let found = std::mem::take(&mut p.contractions);
+            p.build.contractions.extend(found.into_iter().map(|(b, c)| ((number, b), c)));
             return Ok(p.finish(steps));
         }
         let known = patient.clone();
@@ -95,6 +104,8 @@ struct Planner<'a> {
     scatters: BTreeSet<u32>,
     /// Numbers of the stacks, by name.
     stacks: BTreeMap<String, u32>,
+    /// By the buffer of the product.
+    contractions: BTreeMap<BufId, Contraction>,
     /// First and last step of each loop.
     loops: Vec<(u32, u32)>,
     /// Steps at which others may change variables.
@@ -133,6 +144,7 @@ impl<'a> Planner<'a> {
             writes: BTreeMap::new(),
             scatters: BTreeSet::new(),
             stacks: BTreeMap::new(),
+            contractions: BTreeMap::new(),
             loops: vec![],
             waits: vec![],
             params: vec![],

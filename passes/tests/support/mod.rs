@@ -282,10 +282,19 @@ impl Call<'_> {
         }
     }
 
-    fn epilogue(&mut self, e: &Epilogue, rows: i64, cols: i64) {
+    /// Blocks of the upper rows by the kernel, of the lower ones by the statements on
+    /// the accumulator.
+    fn epilogue(&mut self, e: &Epilogue, product: u32, rows: i64, cols: i64) {
+        let entries = &self.program.plan.entries;
+        let entry = entries.iter().position(|e| std::ptr::eq(e, self.entry)).expect("an entry");
+        let contraction = &self.program.contractions[&(entry as u32, product)];
         let kernel = &self.program.kernels[e.kernel as usize];
+        let body = contraction.epilogue.as_ref().expect("an epilogue");
+        assert_eq!(body.kernel, e.kernel);
+        let inlined = body.on_block(kernel).expect("two loops");
+        tfc_ir::kernel::verify::verify(&inlined).expect("a kernel");
         let (r, c) = (rows / 2, cols / 2);
-        for (lo, hi) in [(r, rows), (0, r)] {
+        for (kernel, lo, hi) in [(kernel, r, rows), (&inlined, 0, r)] {
             for (l1, h1) in [(0, c), (c, cols)] {
                 self.kernel(kernel, &e.bufs, &e.dims, [lo, hi, l1, h1]);
             }
@@ -331,7 +340,7 @@ impl Call<'_> {
                     );
                 }
             }
-            self.epilogue(e, batch * m, n);
+            self.epilogue(e, s.c, batch * m, n);
         }
     }
 
@@ -384,7 +393,7 @@ impl Call<'_> {
             self.set(c.out, i as i64, Val::F64(v));
         }
         if let Some(e) = &c.epilogue {
-            self.epilogue(e, n * co, oh * ow);
+            self.epilogue(e, c.out, n * co, oh * ow);
         }
     }
 
