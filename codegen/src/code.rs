@@ -1,10 +1,9 @@
 //! Machine code as plain data: what the JIT puts into memory, and what a saved
 //! module holds.
 
-use crate::target::Isa;
-use crate::{CodegenError, Cpu, backend, check, emit, prepare, target};
+use crate::{CodegenError, Cpu, backend, check, compile_kernel, prepare, target};
 use cranelift_codegen::binemit::Reloc;
-use cranelift_codegen::ir::{LibCall, UserFuncName};
+use cranelift_codegen::ir::LibCall;
 use cranelift_module::{ModuleReloc, ModuleRelocTarget};
 use tfc_kernel::program::Program;
 
@@ -58,40 +57,19 @@ pub fn compile(program: &Program) -> Result<Code, CodegenError> {
 
 pub(crate) fn compile_for(program: &Program, cpu: Cpu) -> Result<Code, CodegenError> {
     check(program)?;
-    let Isa { isa, features } = target::isas(cpu, false, None)?.swap_remove(0);
-    let emit_target = target::emit_target(isa.as_ref());
-    let mut ctx = cranelift_codegen::Context::new();
-    let mut control = Default::default();
-    let mut kernels = vec![];
-    for (i, kernel) in program.kernels.iter().enumerate() {
-        let prepared = prepare(kernel)?;
-        ctx.clear();
-        ctx.func = emit::function(&prepared, UserFuncName::user(0, i as u32), emit_target);
-        ctx.compile(isa.as_ref(), &mut control).map_err(|e| CodegenError::Kernel {
-            kernel: kernel.name.clone(),
-            message: format!("{:?}", e.inner),
-        })?;
-        let Some(compiled) = ctx.compiled_code() else {
-            return Err(CodegenError::Backend("no code".into()));
-        };
-        let id = cranelift_module::FuncId::from_u32(i as u32);
-        let fixes = compiled
-            .buffer
-            .relocs()
-            .iter()
-            .map(|r| Fix::new(&ModuleReloc::from_mach_reloc(r, &ctx.func, id)))
-            .collect::<Result<_, _>>()?;
-        kernels.push(KernelCode {
-            bytes: compiled.code_buffer().to_vec(),
-            align: u64::from(compiled.buffer.alignment).max(32),
-            fixes,
-        });
-    }
-    Ok(Code { target: isa.triple().to_string(), features, kernels })
+    let version = target::versions(cpu, false, None)?.swap_remove(0);
+    let kernels = program
+        .kernels
+        .iter()
+        .enumerate()
+        .map(|(i, kernel)| compile_kernel(prepare(kernel)?.as_ref(), &version, i))
+        .collect::<Result<_, _>>()?;
+    let target = version.isa.isa.triple().to_string();
+    Ok(Code { target, features: version.features, kernels })
 }
 
 impl Fix {
-    fn new(reloc: &ModuleReloc) -> Result<Fix, CodegenError> {
+    pub(crate) fn new(reloc: &ModuleReloc) -> Result<Fix, CodegenError> {
         let routine = match &reloc.name {
             ModuleRelocTarget::LibCall(call) => ROUTINES.iter().position(|r| r == call),
             _ => None,

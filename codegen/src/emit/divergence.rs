@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use tfc_kernel::{Ix, Loop, LoopVar, Reg, Stmt};
 
 /// Registers of `l`'s body that may differ between its iterations.
-pub(super) fn varying(l: &Loop) -> BTreeSet<Reg> {
+pub(crate) fn varying(l: &Loop) -> BTreeSet<Reg> {
     let mut out: BTreeSet<Reg> = l.carried.iter().map(|c| c.acc).collect();
     loop {
         let before = out.len();
@@ -45,7 +45,7 @@ fn walk(stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) {
 }
 
 /// Registers the statements define, at any depth.
-pub(super) fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
+pub(crate) fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
     for stmt in stmts {
         match stmt {
             Stmt::Const { dst, .. }

@@ -23,7 +23,7 @@
 
 mod constants;
 mod convert;
-mod divergence;
+pub(crate) mod divergence;
 mod memory;
 mod ops;
 mod value;
