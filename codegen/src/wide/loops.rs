@@ -9,7 +9,8 @@
 use super::lir::{Base, Cc, Class, Inst, Mem, Op, Pooled, V, W};
 use super::table::{self, Row};
 use super::value::{Val, parts};
-use super::{Group, Result, Scope, Select, Unsupported, divergence, in_lanes};
+use super::{Group, Result, Scope, Select, Unsupported, divergence};
+use crate::schedule::Vector;
 use std::collections::BTreeMap;
 use tfc_kernel::{Carried, Combine, GROUP, Loop, PARTIALS, Reg, ScalarOp, ScalarType, Stmt};
 
@@ -43,10 +44,9 @@ struct Reduction {
 impl Select<'_> {
     pub(super) fn one_loop(&mut self, l: &Loop) -> Result<()> {
         let bounds = self.bounds(l);
-        if self.group.is_none() && in_lanes(l) {
-            self.vector_loop(l, bounds)
-        } else {
-            self.serial_loop(l, bounds)
+        match self.schedule.vector(l.var) {
+            Some(vector) if self.group.is_none() => self.vector_loop(l, vector, bounds),
+            _ => self.serial_loop(l, bounds),
         }
     }
 
@@ -111,7 +111,7 @@ impl Select<'_> {
         if empty {
             self.jump_to(Cc::Ge, i, bounds.hi, exit);
         }
-        let invariant = self.invariant(l);
+        let invariant = divergence::invariant(self.kernel, l);
         for (stmt, _) in l.body.iter().zip(&invariant).filter(|(_, fixed)| **fixed) {
             self.stmt(stmt)?;
         }
@@ -182,7 +182,7 @@ impl Select<'_> {
         }
     }
 
-    fn vector_loop(&mut self, l: &Loop, bounds: Bounds) -> Result<()> {
+    fn vector_loop(&mut self, l: &Loop, vector: Vector, bounds: Bounds) -> Result<()> {
         let exit = self.f.label();
         let mut results = vec![];
         for c in &l.carried {
@@ -197,7 +197,7 @@ impl Select<'_> {
         if known.is_none_or(|n| n <= 0) {
             self.jump_to(Cc::Ge, i, bounds.hi, exit);
         }
-        let invariant = self.invariant(l);
+        let invariant = divergence::invariant(self.kernel, l);
         for (stmt, _) in l.body.iter().zip(&invariant).filter(|(_, fixed)| **fixed) {
             self.stmt(stmt)?;
         }
@@ -206,7 +206,7 @@ impl Select<'_> {
         let lanes = self.lanes() as i64;
         // What is written at once to give each partial result its turn.
         let least = if l.carried.is_empty() { 1 } else { PARTIALS / lanes };
-        let unroll = unroll(l, lanes, self.evex).max(least);
+        let unroll = i64::from(vector.unroll).max(least);
         self.group = Some(Group {
             var: l.var,
             varying: divergence::varying(l),
@@ -664,31 +664,5 @@ impl Select<'_> {
         let new = self.op(r.op, r.ty, &tys, &args)?;
         self.overwrite(result, &new);
         Ok(())
-    }
-}
-
-fn weight(stmts: &[Stmt]) -> u32 {
-    stmts
-        .iter()
-        .map(|s| match s {
-            Stmt::Const { .. } => 0,
-            Stmt::Loop(l) => 1 + weight(&l.body),
-            _ => 1,
-        })
-        .sum()
-}
-
-/// How many vectors run side by side. Short bodies need several to keep the
-/// machine busy; long ones do that alone and would only spill.
-fn unroll(l: &Loop, lanes: i64, evex: bool) -> i64 {
-    let vectors = match (weight(&l.body), evex) {
-        (0..=12, _) => 4,
-        (13..=32, true) | (13..=20, false) => 2,
-        _ => 1,
-    };
-    match l.extent.as_const() {
-        Some(n) if !l.ranged && n < 2 * lanes => 1,
-        Some(n) if !l.ranged && n < vectors * lanes => 2,
-        _ => vectors,
     }
 }

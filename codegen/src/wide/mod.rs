@@ -30,10 +30,11 @@ mod table;
 mod value;
 
 use crate::emit::divergence;
+use crate::schedule::Schedule;
 use lir::{Base, Cc, Cell, Class, Func, Inst, Mem, Op, V, W};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_kernel::dim::Atom;
-use tfc_kernel::{Dim, Ix, Kernel, Loop, LoopVar, Reg, Scalar, ScalarType, Stmt, has_vector};
+use tfc_kernel::{Dim, Ix, Kernel, LoopVar, Reg, Scalar, ScalarType, Stmt};
 use value::Val;
 
 /// Instruction sets wider than Cranelift's.
@@ -58,10 +59,12 @@ pub(crate) const ALIGN: u64 = encode::ALIGN;
 /// functions expanded, with the calling convention of System V. It refers to
 /// nothing outside.
 pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
-    if !kernel.body.iter().any(worth_it) {
+    let lanes = if wide == Wide::Avx512 { 16 } else { 8 };
+    let schedule = Schedule::new(kernel, lanes);
+    if !kernel.body.iter().any(|s| worth_it(&schedule, s)) {
         return Err(Unsupported("no vector loop"));
     }
-    let func = Select::new(kernel, wide == Wide::Avx512).function()?;
+    let func = Select::new(kernel, schedule, wide == Wide::Avx512).function()?;
     let (machine, evex) = match wide {
         Wide::Avx2 => (encode::AVX2, false),
         Wide::Avx512 => (encode::AVX512, true),
@@ -72,17 +75,14 @@ pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
 }
 
 /// Whether there is a loop that wide vectors make faster.
-fn worth_it(stmt: &Stmt) -> bool {
+fn worth_it(schedule: &Schedule, stmt: &Stmt) -> bool {
     match stmt {
-        Stmt::Loop(l) if in_lanes(l) => l.ranged || l.extent.as_const().is_none_or(|n| n >= 8),
-        Stmt::Loop(l) => l.body.iter().any(worth_it),
+        Stmt::Loop(l) if schedule.vector(l.var).is_some() => {
+            l.ranged || l.extent.as_const().is_none_or(|n| n >= 8)
+        }
+        Stmt::Loop(l) => l.body.iter().any(|s| worth_it(schedule, s)),
         _ => false,
     }
-}
-
-/// Whether the iterations of this loop are the lanes of vectors.
-fn in_lanes(l: &Loop) -> bool {
-    l.mode == tfc_kernel::LoopMode::Vector && !has_vector(&l.body)
 }
 
 /// What is known inside a loop, or of the whole function.
@@ -117,6 +117,7 @@ struct Group {
 
 struct Select<'a> {
     kernel: &'a Kernel,
+    schedule: Schedule,
     evex: bool,
     f: Func,
     bufs: V,
@@ -140,7 +141,7 @@ struct Select<'a> {
 }
 
 impl<'a> Select<'a> {
-    fn new(kernel: &'a Kernel, evex: bool) -> Select<'a> {
+    fn new(kernel: &'a Kernel, schedule: Schedule, evex: bool) -> Select<'a> {
         let mut f = Func::default();
         let [bufs, dim_values, range] = [0, 1, 2].map(|i| {
             let dst = f.reg(Class::General);
@@ -150,6 +151,7 @@ impl<'a> Select<'a> {
         let scope = Scope { before: f.code.len(), ..Scope::default() };
         Select {
             kernel,
+            schedule,
             evex,
             f,
             bufs,
@@ -349,37 +351,5 @@ impl<'a> Select<'a> {
 
     fn reg(&self, reg: Reg) -> Val {
         self.regs[&reg].clone()
-    }
-
-    /// Which statements of a loop's body give the same in every iteration and may
-    /// be done before it. Loads only of memory the kernel does not write.
-    fn invariant(&self, l: &Loop) -> Vec<bool> {
-        let mut inside = BTreeSet::new();
-        divergence::defined(&l.body, &mut inside);
-        inside.extend(l.carried.iter().map(|c| c.acc));
-        let fixed_ix = |ix: &Ix, inside: &BTreeSet<Reg>| {
-            ix.terms.iter().all(|(v, _)| *v != l.var)
-                && ix.regs.iter().all(|(r, _)| !inside.contains(r))
-        };
-        l.body
-            .iter()
-            .map(|stmt| {
-                let fixed = match stmt {
-                    Stmt::Const { dst, .. } => Some(*dst),
-                    Stmt::Op { dst, args, .. } => {
-                        args.iter().all(|a| !inside.contains(a)).then_some(*dst)
-                    }
-                    Stmt::Index { dst, ix } => fixed_ix(ix, &inside).then_some(*dst),
-                    Stmt::Load { dst, buf, at } => (!self.kernel.bufs[*buf as usize].written
-                        && fixed_ix(at, &inside))
-                    .then_some(*dst),
-                    Stmt::Store { .. } | Stmt::Loop(_) => None,
-                };
-                if let Some(dst) = fixed {
-                    inside.remove(&dst);
-                }
-                fixed.is_some()
-            })
-            .collect()
     }
 }
