@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// Whether this convolution is one.
-pub fn applies(c: &ConvArgs) -> bool {
+pub fn applies(c: &ConvArgs<'_>) -> bool {
     c.groups == c.in_channels && c.groups == c.out_channels
 }
 
@@ -32,7 +32,7 @@ pub fn applies(c: &ConvArgs) -> bool {
 pub unsafe fn conv<T: Real + Number + Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<T>: Operand<T>,
@@ -92,7 +92,7 @@ fn finite<T: Real>(weights: &[T]) -> bool {
 /// As [`conv`]; `row` is below images times channels.
 unsafe fn plane<T: Real + Number + Widen<T>>(
     kernels: &Kernels<T>,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     plans: &[Plan],
     row: usize,
     weights: &mut Vec<T>,
@@ -146,7 +146,7 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
 /// As [`conv`]; `channel` exists.
 unsafe fn grad_filter<T: Real + Widen<T>>(
     kernels: &Kernels<T>,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     plan: &Plan,
     channel: usize,
 ) {

@@ -38,7 +38,7 @@ pub struct Axis {
 
 impl Axis {
     /// The input, for the output's pixels.
-    pub fn forward(c: &ConvArgs, a: usize) -> Axis {
+    pub fn forward(c: &ConvArgs<'_>, a: usize) -> Axis {
         let (size, grid) = if a == 0 { (c.in_h, c.out_h) } else { (c.in_w, c.out_w) };
         let mut axis =
             Axis { taps: vec![], slots: vec![], step: c.stride[a], grid, reach: 0, size };
@@ -57,7 +57,7 @@ impl Axis {
     }
 
     /// The output's gradient, for the input's pixels `grid`, `grid + stride`, ..
-    pub fn backward(c: &ConvArgs, a: usize, grid: usize) -> Axis {
+    pub fn backward(c: &ConvArgs<'_>, a: usize, grid: usize) -> Axis {
         let (input, size) = if a == 0 { (c.in_h, c.out_h) } else { (c.in_w, c.out_w) };
         let stride = c.stride[a] as isize;
         let fits: Vec<(usize, isize)> = (0..c.kernel[a])
@@ -98,12 +98,12 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn forward(c: &ConvArgs) -> Plan {
+    pub fn forward(c: &ConvArgs<'_>) -> Plan {
         Plan { y: Axis::forward(c, 0), x: Axis::forward(c, 1), source: [c.in_h, c.in_w] }
     }
 
     /// For the input's pixels whose coordinates by the stride leave `rest`.
-    pub fn backward(c: &ConvArgs, rest: [usize; 2]) -> Plan {
+    pub fn backward(c: &ConvArgs<'_>, rest: [usize; 2]) -> Plan {
         let (y, x) = (Axis::backward(c, 0, rest[0]), Axis::backward(c, 1, rest[1]));
         Plan { y, x, source: [c.out_h, c.out_w] }
     }

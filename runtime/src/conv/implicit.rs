@@ -13,7 +13,7 @@ use super::windows::{Filter, Pixels, Taps, Widen, Windows};
 use crate::gemm::driver::{Rect, grow, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
 use crate::gemm::pack::{Operand, Strided, rows_of};
-use crate::gemm::prepack::Wholes;
+use crate::gemm::prepack::{Layout, Wholes};
 use crate::gemm::{BlockFn, Grid, half_rectangle};
 use crate::mem::Bytes;
 use crate::pool::Pool;
@@ -38,7 +38,7 @@ pub trait Result<T: Real>: Widen<T> + 'static {
 
     /// # Safety
     /// As [`Inner::mend`].
-    unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all_columns: usize);
+    unsafe fn mend(inner: Inner, c: &ConvArgs<'_>, rows: Bounds, columns: Bounds, all_columns: usize);
 
     /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
     /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.
@@ -75,7 +75,7 @@ pub trait Result<T: Real>: Widen<T> + 'static {
 
 macro_rules! mend {
     () => {
-        unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all: usize) {
+        unsafe fn mend(inner: Inner, c: &ConvArgs<'_>, rows: Bounds, columns: Bounds, all: usize) {
             // SAFETY: the caller's promise.
             unsafe { inner.mend::<Self>(c, rows, columns, all) }
         }
@@ -142,7 +142,7 @@ halves!(crate::half::f16, crate::half::bf16);
 pub unsafe fn conv<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -166,7 +166,7 @@ pub unsafe fn conv<T: Real, E: Result<T>>(
 pub(super) unsafe fn product<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -193,7 +193,7 @@ pub(super) unsafe fn product<T: Real, E: Result<T>>(
 
 /// Whether the windows are the image as it is. `pad` is that before the first
 /// pixel; only the sizes tell of padding after the last.
-fn whole(c: &ConvArgs) -> bool {
+fn whole(c: &ConvArgs<'_>) -> bool {
     c.kernel == [1, 1]
         && c.stride == [1, 1]
         && c.pad == [0, 0]
@@ -210,7 +210,7 @@ fn threads_for(pool: &Pool, sizes: [usize; 4]) -> usize {
 /// The forward convolution, and the gradient of the input at stride one: the same
 /// with filter and image seen from the other side.
 struct ByWindows<'a, E> {
-    c: &'a ConvArgs,
+    c: &'a ConvArgs<'a>,
     plan: Plan,
     /// Channels of a group of the result, and of what is read.
     to: usize,
@@ -231,7 +231,7 @@ unsafe impl<E> Sync for ByWindows<'_, E> {}
 const TURNED: usize = 1 << 17;
 
 impl<'a, E> ByWindows<'a, E> {
-    fn new(c: &'a ConvArgs, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
+    fn new(c: &'a ConvArgs<'a>, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
         let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let forward = c.kind == ConvKind::Forward;
         let plan = if forward { Plan::forward(c) } else { Plan::backward(c, [0, 0]) };
@@ -359,7 +359,7 @@ impl<'a, E> ByWindows<'a, E> {
 unsafe fn by_windows<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -369,9 +369,12 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
     let parts = threads_for(pool, [m, n, k, matrices]);
     let width = if job.across { kernels.nr } else { kernels.even(m) };
     // The filters are packed once, not once for each image and rectangle.
-    let mut filters = Wholes::new(c.groups, |_| (m, k), width);
-    // SAFETY: the filters exist.
-    unsafe { filters.pack(pool, kernels, &|group, with| job.filters(group, with)) };
+    let layout = Layout { count: c.groups, lanes: m, k, width, turned: false };
+    let stays = c.rhs_stays.filter(|_| c.kind == ConvKind::Forward);
+    // SAFETY: the filters exist, and are the same whenever the caller says so.
+    let filters = unsafe {
+        Wholes::kept(pool, kernels, layout, stays, &|group, with| job.filters(group, with))
+    };
     let run = |part: usize, channels: Bounds, pixels: Bounds| {
         let Some(filters) = filters.get(part % c.groups) else { return };
         // SAFETY: parts are disjoint.
@@ -397,7 +400,7 @@ type Bounds = (usize, usize);
 unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -410,19 +413,16 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
     let inner = Inner::of(c);
     // A part has all columns, so that its rows are final when it ends.
     let grid = Grid::new(threads, c.batch * c.groups, (ci, kernels.even(ci)), (1, 1));
-    let mut lefts = Wholes::new(
-        c.groups * plans.len(),
-        |part| (ci, co * plans[part % plans.len()].taps()),
-        kernels.even(ci),
-    );
+    let size = |part: usize| (ci, co * plans[part % plans.len()].taps());
     // SAFETY: the filters exist.
-    unsafe {
-        lefts.pack(pool, kernels, &|part, pack| {
+    let lefts = unsafe {
+        let count = c.groups * plans.len();
+        Wholes::new(pool, kernels, count, size, kernels.even(ci), &|part, with| {
             let start = c.rhs.cast::<E>().wrapping_add(part / plans.len() * co * ci * taps);
             let plan = &plans[part % plans.len()];
-            pack(&Filter { plan, start, kernel: c.kernel, channels: [ci, co] });
-        });
-    }
+            with(&Filter { plan, start, kernel: c.kernel, channels: [ci, co] });
+        })
+    };
     grid.run(pool, &|matrix, rows, _| {
         let (image, group) = (matrix / c.groups, matrix % c.groups);
         let row_offset = (image * c.groups + group) * ci;
@@ -478,7 +478,7 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
 unsafe fn grad_filter<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,

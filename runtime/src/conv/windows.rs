@@ -333,7 +333,7 @@ impl<T: Real, E: Widen<T>> Operand<T> for Taps<'_, E> {
 }
 
 impl<E> Taps<'_, E> {
-    pub fn new<'a>(c: &ConvArgs, plan: &'a Plan, start: *const E) -> Taps<'a, E> {
+    pub fn new<'a>(c: &ConvArgs<'_>, plan: &'a Plan, start: *const E) -> Taps<'a, E> {
         Taps { plan, start, image: c.in_channels * c.in_h * c.in_w }
     }
 }

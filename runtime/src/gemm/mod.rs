@@ -43,6 +43,7 @@ use crate::pool::{MAX_PARTS, Pool};
 use driver::{Rect, rectangle};
 use kernel::{Kernels, Real};
 use pack::{Operand, Strided};
+use prepack::{Layout, Stays, Wholes};
 use std::cell::RefCell;
 use tfc_abi::DType;
 
@@ -53,7 +54,7 @@ pub type BlockFn<'a> = &'a (dyn Fn(usize, usize, usize, usize) + Sync);
 /// `c[i] = op(a[i]) · op(b[i])` for every matrix of a batch; see
 /// [`tfc_abi::plan::MatMul`].
 #[derive(Clone, Copy, Debug)]
-pub struct MatMulArgs {
+pub struct MatMulArgs<'a> {
     pub dtype: DType,
     pub a: *const u8,
     pub b: *const u8,
@@ -67,12 +68,14 @@ pub struct MatMulArgs {
     pub trans_a: bool,
     pub trans_b: bool,
     pub accumulate: bool,
+    /// Where `b`, if it stays the same between calls, may be kept packed.
+    pub b_stays: Option<Stays<'a>>,
 }
 
 // SAFETY: the operands are read only, and parts of the result are disjoint.
-unsafe impl Sync for MatMulArgs {}
+unsafe impl Sync for MatMulArgs<'_> {}
 
-impl MatMulArgs {
+impl MatMulArgs<'_> {
     /// The left matrix number `i` of a batch.
     fn left<E>(&self, i: usize) -> Strided<E> {
         let (lane, step) = if self.trans_a { (1, self.m) } else { (self.k, 1) };
@@ -89,7 +92,7 @@ impl MatMulArgs {
 /// # Safety
 /// The pointers are aligned and valid for the sizes given; `c` overlaps neither
 /// `a` nor `b`.
-pub unsafe fn matmul(pool: &Pool, args: &MatMulArgs, finished: Option<BlockFn<'_>>) {
+pub unsafe fn matmul(pool: &Pool, args: &MatMulArgs<'_>, finished: Option<BlockFn<'_>>) {
     // SAFETY: the caller's promise.
     unsafe {
         match args.dtype {
@@ -176,7 +179,7 @@ impl Grid {
 pub unsafe fn real<T: Real>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    g: &MatMulArgs,
+    g: &MatMulArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<T>: Operand<T>,
@@ -194,6 +197,14 @@ pub unsafe fn real<T: Real>(
     let ns = i64::try_from(madds / MADDS_PER_NS).unwrap_or(i64::MAX);
     let threads = pool.parts_for(usize::MAX, ns);
     let grid = Grid::new(threads, g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
+    let layout = Layout { count: 1, lanes: g.n, k: g.k, width: kernels.nr, turned: g.trans_b };
+    let one = g.batch == 1 || g.b_stride == 0;
+    // SAFETY: the operand exists, and is the same whenever the caller says so.
+    let kept = unsafe {
+        let stays = g.b_stays.filter(|_| one);
+        Wholes::only_kept(pool, kernels, layout, stays, &|_, with| with(&g.right::<T>(0)))
+    };
+    let kept = kept.as_ref().and_then(|k| k.get(0));
     grid.run(pool, &|matrix, rows, columns| {
         let row_offset = matrix * g.m;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {
@@ -202,12 +213,13 @@ pub unsafe fn real<T: Real>(
             }
         };
         let c = (row_offset + rows.0) * g.n + columns.0;
+        let right = g.right::<T>(matrix);
         let rect = Rect {
             rows,
             columns,
             k: g.k,
             a: &g.left::<T>(matrix),
-            b: &g.right::<T>(matrix),
+            b: kept.as_ref().map_or(&right as &dyn Operand<T>, |k| k),
             c: g.c.cast::<T>().wrapping_add(c),
             c_row: g.n,
             accumulate: g.accumulate,
@@ -226,7 +238,7 @@ pub unsafe fn real<T: Real>(
 unsafe fn vectors<T: Real>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    g: &MatMulArgs,
+    g: &MatMulArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) {
     let column = g.n == 1 && g.m > 1;
@@ -359,7 +371,7 @@ pub(crate) unsafe fn half_rectangle<E: Half>(
 
 /// # Safety
 /// As [`matmul`], for elements `E`.
-unsafe fn half_precision<E: Half>(pool: &Pool, g: &MatMulArgs, finished: Option<BlockFn<'_>>)
+unsafe fn half_precision<E: Half>(pool: &Pool, g: &MatMulArgs<'_>, finished: Option<BlockFn<'_>>)
 where
     Strided<E>: Operand<f32>,
 {
