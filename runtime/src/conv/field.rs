@@ -19,7 +19,7 @@
 
 use super::ConvArgs;
 use super::windows::Widen;
-use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real, Rows};
 use crate::mem::Bytes;
 
 /// One axis of a field.
@@ -53,6 +53,15 @@ impl Axis {
             axis.taps.push((k, slot, at / axis.step));
         }
         axis.reach = axis.taps.iter().map(|t| t.2).max().unwrap_or(0);
+        axis
+    }
+
+    /// As [`Axis::forward`], but in one slot: output pixel `o` is `o * stride` of
+    /// a grid of all pixels.
+    pub fn dense(c: &ConvArgs<'_>, a: usize) -> Axis {
+        let one = ConvArgs { stride: [1, 1], ..*c };
+        let mut axis = Axis::forward(&one, a);
+        axis.grid = (axis.grid.max(1) - 1) * c.stride[a] + axis.grid.min(1);
         axis
     }
 
@@ -100,6 +109,11 @@ pub struct Plan {
 impl Plan {
     pub fn forward(c: &ConvArgs<'_>) -> Plan {
         Plan { y: Axis::forward(c, 0), x: Axis::forward(c, 1), source: [c.in_h, c.in_w] }
+    }
+
+    /// As [`Plan::forward`], with the columns between those of the output.
+    pub fn dense_columns(c: &ConvArgs<'_>) -> Plan {
+        Plan { x: Axis::dense(c, 1), ..Plan::forward(c) }
     }
 
     /// For the input's pixels whose coordinates by the stride leave `rest`.
@@ -173,16 +187,17 @@ impl Plan {
                     let (top, bottom, first) = self.y.inside(ys, y, height);
                     for (low, high, column) in &columns {
                         dst.write_bytes(0, top * width);
-                        for r in top..bottom {
-                            let row = first + (r - top) * self.y.step;
-                            let (src, dst) = (source.add(row * self.source[1]), dst.add(r * width));
-                            dst.write_bytes(0, *low);
-                            let count = high - low;
-                            if count > 0 {
-                                let src = src.add(*column);
-                                E::spread(kernels, src, self.x.step, count, dst.add(*low));
-                            }
-                            dst.add(*high).write_bytes(0, width - high);
+                        let (src, count) =
+                            (source.wrapping_add(first * self.source[1]), high - low);
+                        let rows = Rows {
+                            count: bottom - top,
+                            from: self.y.step * self.source[1],
+                            to: width,
+                            low: *low,
+                        };
+                        let src = if count == 0 { source } else { src.add(*column) };
+                        if rows.count > 0 {
+                            E::lay(kernels, src, self.x.step, count, &rows, dst.add(top * width));
                         }
                         dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
                         dst = dst.add(height * width);

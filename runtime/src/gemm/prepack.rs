@@ -22,6 +22,8 @@ thread_local! {
 
 /// Elements packed in a nanosecond, roughly.
 const PACKED_PER_NS: usize = 2;
+/// More memory than this is not kept for the next call.
+const SPARE_BYTES: usize = 16 << 20;
 /// Operands of fewer elements are packed in no time.
 const WORTH_KEEPING: usize = 2048;
 
@@ -32,7 +34,7 @@ pub struct Layout {
     pub lanes: usize,
     pub k: usize,
     pub width: usize,
-    /// Whether the steps of a lane lie apart.
+    /// Whether it is the steps of a lane that lie side by side, not the lanes.
     pub turned: bool,
 }
 
@@ -267,7 +269,9 @@ fn places<T>(
 
 impl<T> Drop for Wholes<T> {
     fn drop(&mut self) {
-        if let Memory::Own(bytes) = &mut self.memory {
+        if let Memory::Own(bytes) = &mut self.memory
+            && bytes.len() <= SPARE_BYTES
+        {
             SPARE.set(std::mem::take(bytes));
         }
     }
