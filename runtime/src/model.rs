@@ -5,6 +5,7 @@ use crate::call::{CallOptions, PLAIN};
 use crate::device::{Cpu, Device};
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
+use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::pool::Pool;
@@ -31,6 +32,8 @@ pub struct Model {
     pub(crate) state: State,
     queues: Queues,
     pub(crate) pool: Arc<Pool>,
+    /// Constants and variables as products want them.
+    pub(crate) packs: PackCache,
     entries: Vec<EntryState>,
     /// Losses and saved variables may be NaN or infinite.
     allow_nan: AtomicBool,
@@ -211,6 +214,8 @@ impl Model {
         };
         let state = State::new(&plan.vars)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
+        let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
+        let packs = PackCache::new(variables.saturating_add(consts.len));
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
         let device = |d: &plan::Device| -> Box<dyn Device> {
@@ -226,6 +231,7 @@ impl Model {
             state,
             queues,
             pool,
+            packs,
             entries,
             allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
@@ -290,6 +296,11 @@ impl Model {
     /// Queues and readers.
     pub fn queues(&self) -> &Queues {
         &self.queues
+    }
+
+    /// Bytes of constants and variables kept a second time, as products want them.
+    pub fn packed_bytes(&self) -> usize {
+        self.packs.bytes()
     }
 
     pub fn pool(&self) -> &Pool {
