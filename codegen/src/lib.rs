@@ -24,6 +24,7 @@ mod code;
 mod emit;
 mod jit;
 mod object;
+pub mod ptx;
 pub mod schedule;
 mod target;
 mod text;
