@@ -2,19 +2,22 @@
 //!
 //! `cargo run --release -p tfc-runtime --example gemm_speed`
 
-use std::time::Instant;
+#[path = "clock/mod.rs"]
+mod clock;
+
+use clock::now;
 use tfc_abi::DType;
 use tfc_runtime::Pool;
 use tfc_runtime::gemm::{MatMulArgs, matmul};
 
 /// Best time of a call, in seconds, over about `budget` seconds.
-fn best(budget: f64, mut call: impl FnMut()) -> f64 {
+fn best(threads: usize, budget: f64, mut call: impl FnMut()) -> f64 {
     call();
-    let (start, mut best) = (Instant::now(), f64::MAX);
-    while start.elapsed().as_secs_f64() < budget {
-        let t = Instant::now();
+    let (start, mut best) = (now(threads), f64::MAX);
+    while now(threads) - start < budget {
+        let t = now(threads);
         call();
-        best = best.min(t.elapsed().as_secs_f64());
+        best = best.min(now(threads) - t);
     }
     best
 }
@@ -39,6 +42,7 @@ fn main() {
         (256, 256, 256),
         (512, 512, 512),
         (1024, 1024, 1024),
+        (2048, 2048, 2048),
     ];
     for (m, n, k) in sizes {
         for (trans_a, trans_b) in [(false, false), (false, true), (true, false)] {
@@ -61,11 +65,11 @@ fn main() {
                 accumulate: false,
             };
             // SAFETY: the operands have these sizes.
-            let ours = best(0.1, || unsafe { matmul(&pool, &args, None) });
+            let ours = best(threads, 0.1, || unsafe { matmul(&pool, &args, None) });
             let (rsa, csa) = if trans_a { (1, m) } else { (k, 1) };
             let (rsb, csb) = if trans_b { (1, k) } else { (n, 1) };
             // SAFETY: as above.
-            let theirs = best(0.1, || unsafe {
+            let theirs = best(threads, 0.1, || unsafe {
                 matrixmultiply::sgemm(
                     m,
                     k,

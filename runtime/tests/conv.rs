@@ -4,7 +4,8 @@ use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
 use tfc_runtime::Pool;
-use tfc_runtime::conv::{ConvArgs, conv, simple};
+use tfc_runtime::conv::{ConvArgs, conv, real, simple};
+use tfc_runtime::gemm::arch;
 use tfc_runtime::half::{bf16, f16};
 
 struct Random(u64);
@@ -123,6 +124,95 @@ fn check<T: Copy>(
             assert!(error <= tolerance * (1.0 + w.abs()), "{shape:?} at {at}: {} {w}", get(*g));
         }
         assert!(!forward || seen.lock().unwrap().iter().all(|s| *s == 1), "{shape:?}");
+    }
+}
+
+/// Channels enough for several tiles, vectors of channels as well as of pixels,
+/// and pictures wider than a vector.
+fn larger(r: &mut Random, i: usize) -> ConvArgs {
+    let mut c = geometry(r, KINDS[i % 3]);
+    c.groups = 1 + r.below(2);
+    let (ci, co) = match r.below(4) {
+        // One filter per channel.
+        0 => (1, 1),
+        1 => (1 + r.below(3), 64),
+        2 => (64, 1 + r.below(30)),
+        _ => (1 + r.below(50), 1 + r.below(80)),
+    };
+    if (ci, co) == (1, 1) {
+        c.groups = 1 + r.below(20);
+    }
+    (c.in_channels, c.out_channels) = (ci * c.groups, co * c.groups);
+    let size = |r: &mut Random| 1 + r.below([9, 18, 50][i % 3]);
+    (c.in_h, c.in_w) = (size(r), size(r));
+    c.kernel = if r.below(3) == 0 { [1, 1] } else { [1 + r.below(3), 1 + r.below(5)] };
+    let out = |size: usize, a: usize| {
+        let reach = (c.kernel[a] - 1) * c.dilation[a] + 1;
+        (size + 2 * c.pad[a] + 1).checked_sub(reach).map_or(0, |free| free / c.stride[a] + 1)
+    };
+    (c.out_h, c.out_w) = (out(c.in_h, 0), out(c.in_w, 1));
+    if c.kernel == [1, 1] && r.below(2) == 0 {
+        // The image as it is.
+        (c.stride, c.pad, c.out_h, c.out_w) = ([1, 1], [0, 0], c.in_h, c.in_w);
+    }
+    c
+}
+
+#[test]
+fn every_instruction_set_agrees() {
+    let mut r = Random(77);
+    let pools = [Pool::new(1), Pool::new(3)];
+    for i in 0..240 {
+        let shape = larger(&mut r, i);
+        let [nl, nr, no] = sizes(&shape);
+        let l: Vec<f64> = (0..nl).map(|_| r.value()).collect();
+        let w: Vec<f64> = (0..nr).map(|_| r.value()).collect();
+        let mut want = vec![0f64; no];
+        let args = ConvArgs {
+            lhs: l.as_ptr().cast(),
+            rhs: w.as_ptr().cast(),
+            out: want.as_mut_ptr().cast(),
+            ..shape
+        };
+        // SAFETY: the memory has the sizes of the geometry.
+        unsafe { simple::conv::<f64>(&pools[1], &args, None) };
+        // A third is no number of few bits: the order of sums shows.
+        let third = |v: &[f64]| v.iter().map(|v| *v as f32 / 3.0).collect::<Vec<f32>>();
+        let (l32, w32) = (third(&l), third(&w));
+        let mut bits: Option<Vec<u32>> = None;
+        for kernels in arch::all_f32() {
+            for pool in &pools {
+                let mut got = vec![7f32; no];
+                let args = ConvArgs {
+                    dtype: DType::F32,
+                    lhs: l32.as_ptr().cast(),
+                    rhs: w32.as_ptr().cast(),
+                    out: got.as_mut_ptr().cast(),
+                    ..shape
+                };
+                // SAFETY: as above; the CPU has the set.
+                unsafe { real::<f32>(kernels, pool, &args, None) };
+                for (at, (g, w)) in got.iter().zip(&want).enumerate() {
+                    let (g, name) = (f64::from(*g) * 9.0, kernels.name);
+                    let error = (g - w).abs();
+                    assert!(error <= 2e-3 * (1.0 + w.abs()), "{name} {shape:?} at {at}: {g} {w}");
+                }
+                // Those that fuse multiply-adds give the same bits.
+                if kernels.name != "portable" {
+                    let now: Vec<u32> = got.iter().map(|v| v.to_bits()).collect();
+                    assert!(bits.is_none_or(|b| b == now), "{} {shape:?}", kernels.name);
+                    bits = Some(now);
+                }
+            }
+        }
+        for kernels in arch::all_f64() {
+            let mut got = vec![7f64; no];
+            let args = ConvArgs { out: got.as_mut_ptr().cast(), ..args };
+            // SAFETY: as above.
+            unsafe { real::<f64>(kernels, &pools[1], &args, None) };
+            // Sixteenths are exact.
+            assert!(got == want, "{} {shape:?}", kernels.name);
+        }
     }
 }
 

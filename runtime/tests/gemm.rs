@@ -237,6 +237,43 @@ fn every_instruction_set_agrees() {
 }
 
 #[test]
+fn instruction_sets_that_fuse_give_the_same_bits() {
+    let mut r = Random(12);
+    let pool = Pool::new(2);
+    let fused = |name: &str| name != "portable";
+    for i in 0..300 {
+        let mut case = Case::random(&mut r);
+        if i % 10 == 0 {
+            (case.m, case.k) = (1 + r.below(3), 1 + r.below(2000));
+        }
+        let d = case.data::<f64>(&mut r);
+        let third = |v: &[f64]| v.iter().map(|v| *v / 3.0).collect::<Vec<f64>>();
+        let wide = Data { a: third(&d.a), b: third(&d.b), c: d.c };
+        let single = |v: &[f64]| v.iter().map(|v| *v as f32).collect::<Vec<f32>>();
+        let mut first: Option<Vec<u32>> = None;
+        for kernels in arch::all_f32().iter().filter(|k| fused(k.name)) {
+            let mut d = Data { a: single(&wide.a), b: single(&wide.b), c: single(&wide.c) };
+            let args = case.args(&mut d);
+            // SAFETY: the operands have the sizes of the case; the CPU has the set.
+            unsafe { real(kernels, &pool, &args, None) };
+            let bits: Vec<u32> = d.c.iter().map(|v| v.to_bits()).collect();
+            assert!(first.is_none_or(|f| f == bits), "{} {case:?}", kernels.name);
+            first = Some(bits);
+        }
+        let mut first: Option<Vec<u64>> = None;
+        for kernels in arch::all_f64().iter().filter(|k| fused(k.name)) {
+            let mut d = Data { a: wide.a.clone(), b: wide.b.clone(), c: wide.c.clone() };
+            let args = case.args(&mut d);
+            // SAFETY: as above.
+            unsafe { real(kernels, &pool, &args, None) };
+            let bits: Vec<u64> = d.c.iter().map(|v| v.to_bits()).collect();
+            assert!(first.is_none_or(|f| f == bits), "{} {case:?}", kernels.name);
+            first = Some(bits);
+        }
+    }
+}
+
+#[test]
 fn threads_change_no_bit() {
     let mut r = Random(9);
     let one = Pool::new(1);

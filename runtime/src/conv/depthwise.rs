@@ -1,30 +1,79 @@
-//! One filter per channel, forward: row by row, without gathering anything.
+//! One filter per channel: vectors of pixels, nothing multiplied as a matrix.
+//!
+//! A channel is laid out as a [`field`](super::field), padding and all, so that
+//! every tap reads vectors of neighbours at every stride.
 
-use super::ConvArgs;
+use super::field::Plan;
+use super::implicit::Result;
+use super::windows::Widen;
+use super::{ConvArgs, edges, simple};
 use crate::gemm::BlockFn;
-use crate::gemm::kernel::Real;
+use crate::gemm::driver::grow;
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::simple::Number;
+use crate::mem::Bytes;
 use crate::pool::Pool;
+use std::cell::RefCell;
 use tfc_abi::plan::ConvKind;
+
+thread_local! {
+    /// A channel's field, and its sums before they are put in place.
+    static PLANES: RefCell<[Bytes; 2]> = const { RefCell::new([Bytes::empty(), Bytes::empty()]) };
+}
 
 /// Whether this convolution is one.
 pub fn applies(c: &ConvArgs) -> bool {
-    c.kind == ConvKind::Forward && c.groups == c.in_channels && c.groups == c.out_channels
+    c.groups == c.in_channels && c.groups == c.out_channels
 }
 
 /// # Safety
 /// As [`super::conv`], for elements `T`; [`applies`] holds.
-pub unsafe fn conv<T: Real>(pool: &Pool, c: &ConvArgs, finished: Option<BlockFn<'_>>) {
-    let rows = c.batch * c.out_channels;
-    let columns = c.out_h * c.out_w;
+pub unsafe fn conv<T: Real + Number + Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<T>: Operand<T>,
+{
+    if c.kind == ConvKind::GradFilter {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let apart = edges::not_finite::<T, T>(c);
+            if !apart.is_empty() {
+                return edges::grad_filter::<T, T>(kernels, pool, c, &apart, finished);
+            }
+        }
+    }
+    let channels = c.groups;
+    let (rows, columns, each) = match c.kind {
+        ConvKind::Forward => (c.batch * channels, c.out_h * c.out_w, 1),
+        ConvKind::GradInput => (c.batch * channels, c.in_h * c.in_w, 1),
+        ConvKind::GradFilter => (channels, c.kernel[0] * c.kernel[1], c.batch),
+    };
     if rows == 0 || columns == 0 {
         return;
     }
-    let work = (rows as i64).saturating_mul((columns * c.kernel[0] * c.kernel[1]) as i64);
-    let parts = pool.parts_for(rows, work / 4);
+    let plans: Vec<Plan> = match c.kind {
+        ConvKind::GradInput => (0..c.stride[0] * c.stride[1])
+            .map(|g| Plan::backward(c, [g / c.stride[1], g % c.stride[1]]))
+            .collect(),
+        _ => vec![Plan::forward(c)],
+    };
+    let taps = c.kernel[0] * c.kernel[1];
+    let work = (rows * each) as i64 * (c.out_h * c.out_w * (taps + 4)) as i64;
+    let parts = pool.parts_for(rows, work / 8);
     pool.ranges(rows, 1, parts, &|lo, hi| {
+        let mut weights = Vec::with_capacity(taps);
         for row in lo..hi {
-            // SAFETY: the caller's promise; channels are disjoint.
-            unsafe { channel::<T>(c, row) };
+            // SAFETY: the caller's promise; rows of the result are disjoint.
+            unsafe {
+                match c.kind {
+                    ConvKind::GradFilter => grad_filter::<T>(kernels, c, &plans[0], row),
+                    _ => plane::<T>(kernels, c, &plans, row, &mut weights),
+                }
+            }
             if let Some(f) = finished {
                 f(row, row + 1, 0, columns);
             }
@@ -32,43 +81,95 @@ pub unsafe fn conv<T: Real>(pool: &Pool, c: &ConvArgs, finished: Option<BlockFn<
     });
 }
 
+/// Whether a weight may meet padding, which is zero, without a trace.
+fn finite<T: Real>(weights: &[T]) -> bool {
+    weights.iter().all(|w| *w * T::default() == T::default())
+}
+
+/// One channel of one image: of the output, or of the input's gradient.
+///
 /// # Safety
 /// As [`conv`]; `row` is below images times channels.
-unsafe fn channel<T: Real>(c: &ConvArgs, row: usize) {
-    let axpy = T::kernels().axpy;
-    let [kh, kw] = c.kernel;
-    // SAFETY: every index is inside by the geometry: `input_at` checks, and the
-    // inner columns read only input columns that exist.
+unsafe fn plane<T: Real + Number + Widen<T>>(
+    kernels: &Kernels<T>,
+    c: &ConvArgs,
+    plans: &[Plan],
+    row: usize,
+    weights: &mut Vec<T>,
+) {
+    let forward = c.kind == ConvKind::Forward;
+    let [sy, sx] = if forward { [1, 1] } else { c.stride };
+    let (height, width) = if forward { (c.out_h, c.out_w) } else { (c.in_h, c.in_w) };
+    let taps = c.kernel[0] * c.kernel[1];
+    // SAFETY: the filter, the channel and the result are as large as the sizes
+    // say; the grids of `plans` are disjoint parts of the result.
     unsafe {
-        let image = c.lhs.cast::<T>().add(row * c.in_h * c.in_w);
-        let filter = c.rhs.cast::<T>().add(row % c.out_channels * kh * kw);
-        let out = c.out.cast::<T>().add(row * c.out_h * c.out_w);
-        // Columns whose every tap is inside the image, when steps are by one.
-        let reach = (kw - 1) * c.dilation[1];
-        let first = c.pad[1].min(c.out_w);
-        let last = (c.in_w + c.pad[1]).saturating_sub(reach).min(c.out_w).max(first);
-        let inner = if c.stride[1] == 1 { (first, last) } else { (0, 0) };
-        for y in 0..c.out_h {
-            let out = out.add(y * c.out_w);
-            for x in 0..c.out_w {
-                *out.add(x) = T::default();
+        let filter = c.rhs.cast::<T>().add(row % c.groups * taps);
+        let out = c.out.cast::<T>().add(row * height * width);
+        if !finite(std::slice::from_raw_parts(filter, taps)) {
+            for at in 0..height * width {
+                *out.add(at) = <T as Number>::narrow(simple::element::<T>(c, row, at));
             }
-            for ky in 0..kh {
-                let Some(iy) = c.input_at(0, y, ky) else { continue };
-                let (line, taps) = (image.add(iy * c.in_w), filter.add(ky * kw));
-                if inner.0 < inner.1 {
-                    let start = line.add(inner.0 - c.pad[1]);
-                    let step = c.dilation[1] as isize;
-                    axpy(kw, inner.1 - inner.0, taps, start, step, out.add(inner.0));
-                }
-                for x in (0..inner.0).chain(inner.1..c.out_w) {
-                    for kx in 0..kw {
-                        if let Some(ix) = c.input_at(1, x, kx) {
-                            *out.add(x) += *taps.add(kx) * *line.add(ix);
-                        }
-                    }
-                }
-            }
+            return;
         }
+        PLANES.with_borrow_mut(|[field, sums]| {
+            for (g, plan) in plans.iter().enumerate() {
+                let (rows, wide) = (plan.y.grid, plan.x.grid);
+                if rows * wide == 0 {
+                    continue;
+                }
+                let source = c.lhs.cast::<T>().add(row * plan.plane());
+                plan.build::<T, T>(kernels, source, 1, (0, rows), field);
+                weights.clear();
+                for (ky, ..) in &plan.y.taps {
+                    let line = filter.add(ky * c.kernel[1]);
+                    weights.extend(plan.x.taps.iter().map(|(kx, ..)| *line.add(*kx)));
+                }
+                // The sums of whole rows of the field, of which the last ones
+                // belong to no pixel.
+                let n = (rows - 1) * plan.row() + wide;
+                grow(sums, (n + MAX_LANES) * size_of::<T>());
+                let (field, sums) = (field.as_ptr().cast::<T>(), sums.as_ptr().cast::<T>());
+                (kernels.weighted)(field, &plan.offsets(rows), weights.as_ptr(), n, sums);
+                for y in 0..rows {
+                    let to = out.add((y * sy + g / sx) * width + g % sx);
+                    (kernels.spread)(sums.add(y * plan.row()), 1, wide, to, sx);
+                }
+            }
+        });
+    }
+}
+
+/// A channel's filter gradient, image after image.
+///
+/// # Safety
+/// As [`conv`]; `channel` exists.
+unsafe fn grad_filter<T: Real + Widen<T>>(
+    kernels: &Kernels<T>,
+    c: &ConvArgs,
+    plan: &Plan,
+    channel: usize,
+) {
+    let taps = c.kernel[0] * c.kernel[1];
+    // SAFETY: the planes and the result are as large as the sizes say.
+    unsafe {
+        let out = c.out.cast::<T>().add(channel * taps);
+        out.write_bytes(0, taps);
+        let (rows, wide) = (plan.y.grid, plan.x.grid);
+        if rows * wide == 0 {
+            return;
+        }
+        let offsets = plan.offsets(rows);
+        PLANES.with_borrow_mut(|[field, _]| {
+            for n in 0..c.batch {
+                let at = n * c.groups + channel;
+                let source = c.lhs.cast::<T>().add(at * plan.plane());
+                let grad = c.rhs.cast::<T>().add(at * rows * wide);
+                plan.build::<T, T>(kernels, source, 1, (0, rows), field);
+                let field = field.as_ptr().cast::<T>();
+                let sizes = [rows, wide, wide, plan.row()];
+                (kernels.dots)(field, &offsets, grad, sizes, out);
+            }
+        });
     }
 }

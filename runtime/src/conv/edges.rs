@@ -8,7 +8,7 @@
 use super::ConvArgs;
 use super::implicit::{Result, product};
 use crate::gemm::BlockFn;
-use crate::gemm::kernel::Real;
+use crate::gemm::kernel::{Kernels, Real};
 use crate::gemm::pack::{Operand, Strided};
 use crate::pool::Pool;
 
@@ -55,6 +55,7 @@ pub unsafe fn not_finite<T: Real, E: Result<T>>(c: &ConvArgs) -> Vec<usize> {
 /// # Safety
 /// As [`super::conv`], for elements `E` and the gradient of a filter.
 pub unsafe fn grad_filter<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
     pool: &Pool,
     c: &ConvArgs,
     apart: &[usize],
@@ -70,7 +71,7 @@ pub unsafe fn grad_filter<T: Real, E: Result<T>>(
         let given = std::slice::from_raw_parts(c.rhs.cast::<E>(), elements);
         let mut rest = given.to_vec();
         apart.iter().for_each(|at| rest[*at] = E::narrow(T::default()));
-        product::<T, E>(pool, &ConvArgs { rhs: rest.as_ptr().cast(), ..*c }, None);
+        product::<T, E>(kernels, pool, &ConvArgs { rhs: rest.as_ptr().cast(), ..*c }, None);
         for &at in apart {
             let (plane, pixel) = (at / (c.out_h * c.out_w), at % (c.out_h * c.out_w));
             let (n, o) = (plane / c.out_channels, plane % c.out_channels);

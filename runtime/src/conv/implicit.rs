@@ -6,14 +6,23 @@
 //! | gradient of the input | filter, turned | windows of the output's gradient | channels x taps |
 //! | gradient of the filter | output's gradient | taps of the input | pixels of all images |
 
+use super::field::Plan;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
 use super::{ConvArgs, edges};
-use crate::gemm::driver::{Rect, rectangle};
-use crate::gemm::kernel::{Kernels, Real};
-use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::driver::{Rect, grow, rectangle};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::pack::{Operand, Strided, rows_of};
+use crate::gemm::prepack::Wholes;
 use crate::gemm::{BlockFn, Grid, half_rectangle};
+use crate::mem::Bytes;
 use crate::pool::Pool;
+use std::cell::RefCell;
 use tfc_abi::plan::ConvKind;
+
+thread_local! {
+    /// A grid's part of a result.
+    static SPARE: RefCell<Bytes> = const { RefCell::new(Bytes::empty()) };
+}
 
 /// A rectangle of the result, in memory of `E`s.
 pub trait Result<T: Real>: Widen<T> + 'static {
@@ -25,6 +34,38 @@ pub trait Result<T: Real>: Widen<T> + 'static {
         c: *mut Self,
         finished: Option<&dyn Fn(usize, usize, usize, usize)>,
     );
+
+    /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
+    /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.
+    ///
+    /// # Safety
+    /// As there.
+    unsafe fn turn_out(
+        _: &Kernels<T>,
+        src: *const T,
+        rows: &[usize],
+        (lanes, steps): (usize, usize),
+        dst: *mut Self,
+        width: usize,
+    ) {
+        for s in 0..steps {
+            for (l, row) in rows.iter().enumerate().take(lanes) {
+                // SAFETY: the caller's promise.
+                unsafe { *dst.add(s * width + l) = Self::narrow(*src.add(row + s)) };
+            }
+        }
+    }
+
+    /// `dst[i * to] = src[i]` for `i` below `count`, rounded.
+    ///
+    /// # Safety
+    /// Both are valid for that.
+    unsafe fn scatter(_: &Kernels<T>, src: *const T, count: usize, dst: *mut Self, to: usize) {
+        for i in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe { *dst.add(i * to) = Self::narrow(*src.add(i)) };
+        }
+    }
 }
 
 macro_rules! same {
@@ -39,6 +80,21 @@ macro_rules! same {
                 // SAFETY: the caller's promise.
                 unsafe { rectangle(kernels, &Rect { c, finished, ..*rect }) }
             }
+
+            unsafe fn turn_out(
+                kernels: &Kernels<$t>, src: *const $t, rows: &[usize],
+                (lanes, steps): (usize, usize), dst: *mut $t, width: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { (kernels.turn)(src, rows, lanes, steps, true, width, dst) }
+            }
+
+            unsafe fn scatter(
+                kernels: &Kernels<$t>, src: *const $t, count: usize, dst: *mut $t, to: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { (kernels.spread)(src, 1, count, dst, to) }
+            }
         }
     )*};
 }
@@ -49,13 +105,13 @@ macro_rules! halves {
     ($($t:ty),*) => {$(
         impl Result<f32> for $t {
             unsafe fn compute(
-                _: &Kernels<f32>,
+                kernels: &Kernels<f32>,
                 rect: &Rect<'_, f32>,
                 c: *mut $t,
                 finished: Option<&dyn Fn(usize, usize, usize, usize)>,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { half_rectangle(rect, c, finished) }
+                unsafe { half_rectangle(kernels, rect, c, finished) }
             }
         }
     )*};
@@ -65,8 +121,12 @@ halves!(crate::half::f16, crate::half::bf16);
 
 /// # Safety
 /// As [`super::conv`], for elements `E`.
-pub unsafe fn conv<T: Real, E: Result<T>>(pool: &Pool, c: &ConvArgs, finished: Option<BlockFn<'_>>)
-where
+pub unsafe fn conv<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
     Strided<E>: Operand<T>,
 {
     // SAFETY: the caller's promise.
@@ -74,10 +134,10 @@ where
         if c.kind == ConvKind::GradFilter {
             let apart = edges::not_finite::<T, E>(c);
             if !apart.is_empty() {
-                return edges::grad_filter::<T, E>(pool, c, &apart, finished);
+                return edges::grad_filter::<T, E>(kernels, pool, c, &apart, finished);
             }
         }
-        product::<T, E>(pool, c, finished);
+        product::<T, E>(kernels, pool, c, finished);
     }
 }
 
@@ -86,92 +146,352 @@ where
 /// # Safety
 /// As [`conv`].
 pub(super) unsafe fn product<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
     pool: &Pool,
     c: &ConvArgs,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
 {
-    let kernels = T::kernels();
-    let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
-    let taps = c.kernel[0] * c.kernel[1];
-    let (in_plane, out_plane) = (c.in_h * c.in_w, c.out_h * c.out_w);
-    // Per (image, group): rows, columns, steps.
-    let (images, m, n, k) = match c.kind {
-        ConvKind::Forward => (c.batch, co, out_plane, ci * taps),
-        ConvKind::GradInput => (c.batch, ci, in_plane, co * taps),
-        ConvKind::GradFilter => (1, co, ci * taps, c.batch * out_plane),
+    let (m, n) = match c.kind {
+        ConvKind::Forward => (c.out_channels, c.out_h * c.out_w),
+        ConvKind::GradInput => (c.in_channels, c.in_h * c.in_w),
+        ConvKind::GradFilter => (c.out_channels, c.in_channels * c.kernel[0] * c.kernel[1]),
     };
-    let matrices = images * c.groups;
-    if matrices == 0 || m == 0 || n == 0 {
+    if m == 0 || n == 0 || (c.kind != ConvKind::GradFilter && c.batch == 0) {
         return;
     }
-    let madds = [n, k.max(1), matrices].iter().fold(m as u64, |w, s| w.saturating_mul(*s as u64));
-    // Gathering makes a multiply-add dearer than in a plain product.
-    let threads = pool.parts_for(usize::MAX, i64::try_from(madds / 16).unwrap_or(i64::MAX));
-    let grid = Grid::new(threads, matrices, (m, kernels.mr()), (n, kernels.nr));
-    // The windows are the image as it is. `pad` is that before the first pixel;
-    // only the sizes tell of padding after the last.
-    let whole = c.kernel == [1, 1]
+    // SAFETY: passed on.
+    unsafe {
+        match c.kind {
+            ConvKind::GradFilter => grad_filter::<T, E>(kernels, pool, c, finished),
+            ConvKind::GradInput if c.stride != [1, 1] => {
+                grad_input_by_grids::<T, E>(kernels, pool, c, finished);
+            }
+            _ => by_windows::<T, E>(kernels, pool, c, finished),
+        }
+    }
+}
+
+/// Whether the windows are the image as it is. `pad` is that before the first
+/// pixel; only the sizes tell of padding after the last.
+fn whole(c: &ConvArgs) -> bool {
+    c.kernel == [1, 1]
         && c.stride == [1, 1]
         && c.pad == [0, 0]
-        && (c.in_h, c.in_w) == (c.out_h, c.out_w);
-    grid.run(pool, threads, &|matrix, rows, columns| {
-        let (image, group) = (matrix / c.groups, matrix % c.groups);
-        let lhs = |at: usize| c.lhs.cast::<E>().wrapping_add(at);
-        let rhs = |at: usize| c.rhs.cast::<E>().wrapping_add(at);
-        // Rows of the result count through images and groups.
-        let row_offset = match c.kind {
-            ConvKind::Forward => image * c.out_channels + group * co,
-            ConvKind::GradInput => image * c.in_channels + group * ci,
-            ConvKind::GradFilter => group * co,
+        && (c.in_h, c.in_w) == (c.out_h, c.out_w)
+}
+
+/// Threads worth having for `madds` multiply-adds; gathering makes one dearer than
+/// in a plain product.
+fn threads_for(pool: &Pool, sizes: [usize; 4]) -> usize {
+    let madds = sizes.iter().fold(1u64, |w, s| w.saturating_mul((*s).max(1) as u64));
+    pool.parts_for(usize::MAX, i64::try_from(madds / 16).unwrap_or(i64::MAX))
+}
+
+/// The forward convolution, and the gradient of the input at stride one: the same
+/// with filter and image seen from the other side.
+struct ByWindows<'a, E> {
+    c: &'a ConvArgs,
+    plan: Plan,
+    /// Channels of a group of the result, and of what is read.
+    to: usize,
+    from: usize,
+    /// Vectors are of channels rather than of pixels: of those there are few, or
+    /// the last vectors of them would be mostly empty.
+    across: bool,
+    finished: Option<BlockFn<'a>>,
+    _element: std::marker::PhantomData<E>,
+}
+
+// SAFETY: the operands are read only.
+unsafe impl<E> Sync for ByWindows<'_, E> {}
+
+/// Elements of a block of sums that is turned while in cache.
+const TURNED: usize = 1 << 17;
+
+impl<'a, E> ByWindows<'a, E> {
+    fn new(c: &'a ConvArgs, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
+        let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
+        let forward = c.kind == ConvKind::Forward;
+        let plan = if forward { Plan::forward(c) } else { Plan::backward(c, [0, 0]) };
+        let (to, from) = if forward { (co, ci) } else { (ci, co) };
+        // What a vector's empty lanes cost, in percent.
+        let waste = |n: usize| n.next_multiple_of(nr) * 100 / n;
+        let across = waste(to) + 4 < waste(plan.pixels());
+        ByWindows { c, plan, to, from, across, finished, _element: std::marker::PhantomData }
+    }
+
+    fn k(&self) -> usize {
+        self.from * self.plan.taps()
+    }
+
+    /// Hands the filters of a group to `with`: lanes are channels of the result.
+    fn filters<T: Real>(&self, group: usize, with: &mut dyn FnMut(&dyn Operand<T>))
+    where
+        E: Result<T>,
+        Strided<E>: Operand<T>,
+    {
+        let c = self.c;
+        let size = self.to * self.from * c.kernel[0] * c.kernel[1];
+        let start = c.rhs.cast::<E>().wrapping_add(group * size);
+        match (c.kind == ConvKind::Forward, whole(c)) {
+            (true, _) => with(&Strided { start, lane: self.k(), step: 1 }),
+            (false, true) => with(&Strided { start, lane: 1, step: self.to }),
+            (false, false) => with(&Filter {
+                plan: &self.plan,
+                start,
+                kernel: c.kernel,
+                channels: [self.to, self.from],
+            }),
+        }
+    }
+
+    /// One rectangle of one group's part of an image: channels and pixels.
+    ///
+    /// # Safety
+    /// Both exist, and nobody else computes them; `filters` are packed.
+    unsafe fn compute<T: Real>(
+        &self,
+        kernels: &Kernels<T>,
+        filters: &dyn Operand<T>,
+        part: usize,
+        channels: Bounds,
+        pixels: Bounds,
+    ) where
+        E: Result<T>,
+        Strided<E>: Operand<T>,
+    {
+        let (c, n) = (self.c, self.plan.pixels());
+        let source = c.lhs.cast::<E>().wrapping_add(part * self.from * self.plan.plane());
+        let (image, windows);
+        let image: &dyn Operand<T> = if whole(c) {
+            image = Strided { start: source, lane: 1, step: n };
+            &image
+        } else {
+            windows = Windows { plan: &self.plan, source };
+            &windows
         };
+        let row = part * self.to;
+        let out = c.out.cast::<E>().wrapping_add((row + channels.0) * n + pixels.0);
+        let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
+            if let Some(f) = self.finished {
+                f(row + r0, row + r1, c0, c1);
+            }
+        };
+        let rect = Rect {
+            rows: channels,
+            columns: pixels,
+            k: self.k(),
+            a: filters,
+            b: image,
+            c: std::ptr::null_mut(),
+            c_row: n,
+            accumulate: false,
+            finished: None,
+        };
+        if !self.across {
+            let finished: &dyn Fn(usize, usize, usize, usize) = &finished;
+            // SAFETY: the operands have these lanes and steps by the geometry.
+            unsafe { E::compute(kernels, &rect, out, self.finished.map(|_| finished)) };
+            return;
+        }
+        let wide = channels.1 - channels.0;
+        let block = (TURNED / wide).clamp(kernels.mr(), 240);
+        SPARE.with_borrow_mut(|spare| {
+            grow(spare, (block * wide + MAX_LANES) * size_of::<T>());
+            let sums = spare.as_ptr().cast::<T>();
+            for p0 in (pixels.0..pixels.1).step_by(block) {
+                let p1 = (p0 + block).min(pixels.1);
+                let rect = Rect {
+                    rows: (p0, p1),
+                    columns: channels,
+                    a: image,
+                    b: filters,
+                    c: sums,
+                    c_row: wide,
+                    ..rect
+                };
+                // SAFETY: as above; the sums have room for the block and a vector.
+                unsafe {
+                    rectangle(kernels, &rect);
+                    for p in (p0..p1).step_by(MAX_LANES) {
+                        let lanes = MAX_LANES.min(p1 - p);
+                        let rows = rows_of(lanes, |l| (p - p0 + l) * wide);
+                        let out = out.add(p - pixels.0);
+                        E::turn_out(kernels, sums, &rows, (lanes, wide), out, n);
+                    }
+                }
+                finished(channels.0, channels.1, p0, p1);
+            }
+        });
+    }
+}
+
+/// # Safety
+/// As [`product`], for a convolution that is computed by windows.
+unsafe fn by_windows<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<E>: Operand<T>,
+{
+    let job = ByWindows::<E>::new(c, kernels.nr, finished);
+    let (m, n, k, matrices) = (job.to, job.plan.pixels(), job.k(), c.batch * c.groups);
+    let parts = threads_for(pool, [m, n, k, matrices]);
+    let width = if job.across { kernels.nr } else { kernels.even(m) };
+    // The filters are packed once, not once for each image and rectangle.
+    let mut filters = Wholes::new(c.groups, |_| (m, k), width);
+    // SAFETY: the filters exist.
+    unsafe { filters.pack(pool, kernels, &|group, with| job.filters(group, with)) };
+    let run = |part: usize, channels: Bounds, pixels: Bounds| {
+        let Some(filters) = filters.get(part % c.groups) else { return };
+        // SAFETY: parts are disjoint.
+        unsafe { job.compute::<T>(kernels, &filters, part, channels, pixels) };
+    };
+    if job.across {
+        let grid = Grid::new(parts, matrices, (n, kernels.mr()), (m, width));
+        grid.run(pool, &|part, pixels, channels| run(part, channels, pixels));
+    } else {
+        let grid = Grid::new(parts, matrices, (m, width), (n, kernels.nr));
+        grid.run(pool, &run);
+    }
+}
+
+type Bounds = (usize, usize);
+
+/// The gradient of the input at strides beyond one. The input's pixels fall into
+/// grids, each of which meets taps of its own; a grid's part of the result is
+/// computed beside it and then spread out.
+///
+/// # Safety
+/// As [`product`], for one of these.
+unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<E>: Operand<T>,
+{
+    let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
+    let (taps, plane) = (c.kernel[0] * c.kernel[1], c.in_h * c.in_w);
+    let [sy, sx] = c.stride;
+    let plans: Vec<Plan> = (0..sy * sx).map(|g| Plan::backward(c, [g / sx, g % sx])).collect();
+    let threads = threads_for(pool, [ci, c.out_h * c.out_w, co * taps, c.batch * c.groups]);
+    // A part has all columns, so that its rows are final when it ends.
+    let grid = Grid::new(threads, c.batch * c.groups, (ci, kernels.even(ci)), (1, 1));
+    let mut lefts = Wholes::new(
+        c.groups * plans.len(),
+        |part| (ci, co * plans[part % plans.len()].taps()),
+        kernels.even(ci),
+    );
+    // SAFETY: the filters exist.
+    unsafe {
+        lefts.pack(pool, kernels, &|part, pack| {
+            let start = c.rhs.cast::<E>().wrapping_add(part / plans.len() * co * ci * taps);
+            let plan = &plans[part % plans.len()];
+            pack(&Filter { plan, start, kernel: c.kernel, channels: [ci, co] });
+        });
+    }
+    grid.run(pool, &|matrix, rows, _| {
+        let (image, group) = (matrix / c.groups, matrix % c.groups);
+        let row_offset = (image * c.groups + group) * ci;
+        let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * plane);
+        let source = c.lhs.cast::<E>().wrapping_add(matrix * co * c.out_h * c.out_w);
+        for (g, plan) in plans.iter().enumerate() {
+            let (n, wide) = (plan.pixels(), plan.x.grid);
+            let Some(left) = lefts.get(group * plans.len() + g) else { continue };
+            if n == 0 {
+                continue;
+            }
+            SPARE.with_borrow_mut(|spare| {
+                let height = rows.1 - rows.0;
+                grow(spare, height * n * size_of::<T>());
+                let sums = spare.as_ptr().cast::<T>();
+                let rect = Rect {
+                    rows,
+                    columns: (0, n),
+                    k: co * plan.taps(),
+                    a: &left,
+                    b: &Windows { plan, source },
+                    c: sums,
+                    c_row: n,
+                    accumulate: false,
+                    finished: None,
+                };
+                // SAFETY: the sums have room for the rectangle; every row of the
+                // grid is a part of a row of the result.
+                unsafe {
+                    rectangle(kernels, &rect);
+                    for at in 0..height * plan.y.grid {
+                        let (r, y) = (at / plan.y.grid, at % plan.y.grid);
+                        let to = r * plane + (y * sy + g / sx) * c.in_w + g % sx;
+                        let from = sums.add((r * plan.y.grid + y) * wide);
+                        E::scatter(kernels, from, wide, out.add(to), sx);
+                    }
+                }
+            });
+        }
+        if let Some(f) = finished {
+            f(row_offset + rows.0, row_offset + rows.1, 0, plane);
+        }
+    });
+}
+
+/// # Safety
+/// As [`product`], for the gradient of a filter.
+unsafe fn grad_filter<T: Real, E: Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    c: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<E>: Operand<T>,
+{
+    let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
+    let (in_plane, out_plane) = (c.in_h * c.in_w, c.out_h * c.out_w);
+    let plan = Plan::forward(c);
+    let (m, n, k) = (co, ci * plan.taps(), c.batch * out_plane);
+    let threads = threads_for(pool, [m, n, k, c.groups]);
+    let grid = Grid::new(threads, c.groups, (m, kernels.mr()), (n, kernels.nr));
+    grid.run(pool, &|group, rows, columns| {
+        let row_offset = group * co;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {
             if let Some(f) = finished {
                 f(row_offset + r0, row_offset + r1, c0, c1);
             }
         };
-        let compute = |a: &dyn Operand<T>, b: &dyn Operand<T>| {
-            let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * n + columns.0);
-            let rect = Rect {
-                rows,
-                columns,
-                k,
-                a,
-                b,
-                c: std::ptr::null_mut(),
-                c_row: n,
-                accumulate: false,
-                finished: None,
-            };
-            // SAFETY: the operands have these lanes and steps by the geometry;
-            // rectangles of the result are disjoint.
-            unsafe {
-                E::compute(kernels, &rect, out, finished.is_some().then_some(&shifted));
-            }
+        let image = c.lhs.cast::<E>().wrapping_add(group * ci * in_plane);
+        let grad = Pixels {
+            start: c.rhs.cast::<E>().wrapping_add(group * co * out_plane),
+            image: c.out_channels * out_plane,
+            plane: out_plane,
         };
-        let image_at = (image * c.in_channels + group * ci) * in_plane;
-        let grad_at = (image * c.out_channels + group * co) * out_plane;
-        match c.kind {
-            ConvKind::Forward => {
-                let filter = Strided { start: rhs(group * co * k), lane: k, step: 1 };
-                if whole {
-                    let b = Strided { start: lhs(image_at), lane: 1, step: in_plane };
-                    compute(&filter, &b);
-                } else {
-                    compute(&filter, &Windows::forward(c, lhs(image_at)));
-                }
-            }
-            ConvKind::GradInput => {
-                let filter = Filter { start: rhs(group * co * ci * taps), taps, channels: ci };
-                compute(&filter, &Windows::backward(c, lhs(grad_at)));
-            }
-            ConvKind::GradFilter => {
-                let start = rhs(group * co * out_plane);
-                let image = c.out_channels * out_plane;
-                let grad = Pixels { start, image, plane: out_plane };
-                compute(&grad, &Taps { conv: c, start: lhs(group * ci * in_plane) });
-            }
-        }
+        let (pixels, windows);
+        let right: &dyn Operand<T> = if whole(c) {
+            pixels = Pixels { start: image, image: c.in_channels * in_plane, plane: in_plane };
+            &pixels
+        } else {
+            windows = Taps::new(c, &plan, image);
+            &windows
+        };
+        let rect = Rect {
+            rows,
+            columns,
+            k,
+            a: &grad,
+            b: right,
+            c: std::ptr::null_mut(),
+            c_row: n,
+            accumulate: false,
+            finished: None,
+        };
+        let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * n + columns.0);
+        // SAFETY: the operands have these lanes and steps by the geometry;
+        // rectangles of the result are disjoint.
+        unsafe { E::compute(kernels, &rect, out, finished.is_some().then_some(&shifted)) };
     });
 }

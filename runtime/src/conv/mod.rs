@@ -3,17 +3,20 @@
 //! | case | way |
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
-//! | one filter per channel, forward | [`depthwise`] |
+//! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
 
 pub mod depthwise;
 mod edges;
+pub mod field;
 pub mod implicit;
 pub mod simple;
 pub mod windows;
 
 use crate::gemm::BlockFn;
-use crate::gemm::simple::Truth;
+use crate::gemm::kernel::{Kernels, Real};
+use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::simple::{Number, Truth};
 use crate::half::{bf16, f16};
 use crate::pool::Pool;
 use tfc_abi::DType;
@@ -75,21 +78,35 @@ pub unsafe fn conv(pool: &Pool, args: &ConvArgs, finished: Option<BlockFn<'_>>) 
     // SAFETY: the caller's promise.
     unsafe {
         match args.dtype {
-            DType::F32 if depthwise::applies(args) => {
-                depthwise::conv::<f32>(pool, args, finished);
-            }
-            DType::F64 if depthwise::applies(args) => {
-                depthwise::conv::<f64>(pool, args, finished);
-            }
-            DType::F32 => implicit::conv::<f32, f32>(pool, args, finished),
-            DType::F64 => implicit::conv::<f64, f64>(pool, args, finished),
-            DType::F16 => implicit::conv::<f32, f16>(pool, args, finished),
-            DType::BF16 => implicit::conv::<f32, bf16>(pool, args, finished),
+            DType::F32 => real::<f32>(f32::kernels(), pool, args, finished),
+            DType::F64 => real::<f64>(f64::kernels(), pool, args, finished),
+            DType::F16 => implicit::conv::<f32, f16>(f32::kernels(), pool, args, finished),
+            DType::BF16 => implicit::conv::<f32, bf16>(f32::kernels(), pool, args, finished),
             DType::I8 => simple::conv::<i8>(pool, args, finished),
             DType::U8 => simple::conv::<u8>(pool, args, finished),
             DType::I32 => simple::conv::<i32>(pool, args, finished),
             DType::I64 => simple::conv::<i64>(pool, args, finished),
             DType::Bool => simple::conv::<Truth>(pool, args, finished),
+        }
+    }
+}
+
+/// # Safety
+/// As [`conv`], for elements `T`; the CPU can run `kernels`.
+pub unsafe fn real<T: Real + Number + implicit::Result<T>>(
+    kernels: &Kernels<T>,
+    pool: &Pool,
+    args: &ConvArgs,
+    finished: Option<BlockFn<'_>>,
+) where
+    Strided<T>: Operand<T>,
+{
+    // SAFETY: the caller's promise.
+    unsafe {
+        if depthwise::applies(args) {
+            depthwise::conv::<T>(kernels, pool, args, finished);
+        } else {
+            implicit::conv::<T, T>(kernels, pool, args, finished);
         }
     }
 }

@@ -33,11 +33,7 @@ pub unsafe fn conv<T: Number>(pool: &Pool, c: &ConvArgs, finished: Option<BlockF
             for column in 0..columns {
                 // SAFETY: the caller's promise; result rows are disjoint.
                 unsafe {
-                    let sum = match c.kind {
-                        ConvKind::Forward => forward::<T>(c, row, column),
-                        ConvKind::GradInput => grad_input::<T>(c, row, column),
-                        ConvKind::GradFilter => grad_filter::<T>(c, row, column),
-                    };
+                    let sum = element::<T>(c, row, column);
                     *c.out.cast::<T>().add(row * columns + column) = T::narrow(sum);
                 }
             }
@@ -46,6 +42,21 @@ pub unsafe fn conv<T: Number>(pool: &Pool, c: &ConvArgs, finished: Option<BlockF
             finished(lo, hi, 0, columns);
         }
     });
+}
+
+/// One element of the result.
+///
+/// # Safety
+/// As [`conv`]; row and column are in range.
+pub unsafe fn element<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::Sum {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match c.kind {
+            ConvKind::Forward => forward::<T>(c, row, column),
+            ConvKind::GradInput => grad_input::<T>(c, row, column),
+            ConvKind::GradFilter => grad_filter::<T>(c, row, column),
+        }
+    }
 }
 
 impl ConvArgs {

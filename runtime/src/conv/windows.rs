@@ -1,245 +1,228 @@
 //! Operands of convolutions: matrices that exist only while they are packed.
 
 use super::ConvArgs;
-use crate::gemm::pack::{Operand, pad};
+use super::field::Plan;
+use crate::gemm::driver::KC;
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::pack::{Operand, each_panel, rows_of};
 use crate::half::{bf16, f16};
+use crate::mem::Bytes;
+use std::cell::RefCell;
+
+thread_local! {
+    static FIELD: RefCell<Bytes> = const { RefCell::new(Bytes::empty()) };
+}
 
 /// An element in memory that is computed with as a `T`.
 pub trait Widen<T>: Copy + Send + Sync {
     fn widen(self) -> T;
     fn narrow(value: T) -> Self;
+
+    /// `dst[i] = src[i * from]` for `i` below `count`.
+    ///
+    /// # Safety
+    /// Both are valid for that.
+    unsafe fn spread(_: &Kernels<T>, src: *const Self, from: usize, count: usize, dst: *mut T) {
+        for i in 0..count {
+            // SAFETY: the caller's promise.
+            unsafe { *dst.add(i) = (*src.add(i * from)).widen() };
+        }
+    }
+
+    /// As [`crate::gemm::pack::turn`].
+    ///
+    /// # Safety
+    /// As there.
+    #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
+    unsafe fn turn(
+        _: &Kernels<T>,
+        base: *const Self,
+        rows: &[usize],
+        lanes: usize,
+        steps: usize,
+        _: bool,
+        width: usize,
+        panel: *mut T,
+    ) {
+        for s in 0..steps {
+            for (l, row) in rows.iter().enumerate().take(lanes) {
+                // SAFETY: the caller's promise.
+                unsafe { *panel.add(s * width + l) = (*base.add(row + s)).widen() };
+            }
+        }
+    }
 }
 
-macro_rules! widen {
-    ($($e:ty => $t:ty, $f:expr, $back:expr;)*) => {$(
-        impl Widen<$t> for $e {
-            #[inline(always)]
+macro_rules! same {
+    ($($t:ty),*) => {$(
+        impl Widen<$t> for $t {
             fn widen(self) -> $t {
-                ($f)(self)
+                self
             }
 
-            fn narrow(value: $t) -> $e {
-                ($back)(value)
+            fn narrow(value: $t) -> $t {
+                value
+            }
+
+            unsafe fn spread(
+                kernels: &Kernels<$t>, src: *const $t, from: usize, count: usize, dst: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { (kernels.spread)(src, from, count, dst, 1) };
+            }
+
+            unsafe fn turn(
+                kernels: &Kernels<$t>, base: *const $t, rows: &[usize], lanes: usize,
+                steps: usize, slack: bool, width: usize, panel: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { (kernels.turn)(base, rows, lanes, steps, slack, width, panel) };
             }
         }
     )*};
 }
 
-widen! {
-    f32 => f32, |x| x, |x| x;
-    f64 => f64, |x| x, |x| x;
-    f16 => f32, f16::to_f32, f16::from_f32;
-    bf16 => f32, bf16::to_f32, bf16::from_f32;
-}
+same!(f32, f64);
 
-/// How a grid coordinate and a tap of the filter give a coordinate of the source,
-/// along one axis: `t = grid * mul + tap * tap_mul + offset`, which must be a
-/// multiple of `div` and, divided, less than `size`.
-#[derive(Clone, Copy)]
-struct Axis {
-    mul: isize,
-    tap_mul: isize,
-    offset: isize,
-    div: isize,
-    size: isize,
-}
+macro_rules! widen {
+    ($($e:ty),*) => {$(
+        impl Widen<f32> for $e {
+            fn widen(self) -> f32 {
+                self.to_f32()
+            }
 
-impl Axis {
-    #[inline(always)]
-    fn at(&self, grid: usize, tap: usize) -> isize {
-        grid as isize * self.mul + tap as isize * self.tap_mul + self.offset
-    }
-
-    /// The source coordinate for `t`, if there is one.
-    #[inline(always)]
-    fn source(&self, t: isize) -> Option<isize> {
-        if self.div == 1 {
-            return (t >= 0 && t < self.size).then_some(t);
+            fn narrow(value: f32) -> $e {
+                <$e>::from_f32(value)
+            }
         }
-        (t >= 0 && t % self.div == 0 && t / self.div < self.size).then_some(t / self.div)
-    }
+    )*};
 }
+
+widen!(f16, bf16);
 
 /// Lanes are the pixels of a grid, steps are (channel, tap): the right operand of
 /// a forward convolution (pixels of the output, read from the input) and of the
 /// gradient of the input (pixels of the input, read from the output's gradient).
-pub struct Windows<E> {
-    source: *const E,
-    /// Elements of a channel.
-    plane: usize,
-    source_w: usize,
-    grid_w: usize,
-    taps: [usize; 2],
-    y: Axis,
-    x: Axis,
+pub struct Windows<'a, E> {
+    pub plan: &'a Plan,
+    /// The group's first channel of the image.
+    pub source: *const E,
 }
 
 // SAFETY: only read.
-unsafe impl<E: Sync> Sync for Windows<E> {}
+unsafe impl<E: Sync> Sync for Windows<'_, E> {}
 
-impl<E> Windows<E> {
-    /// Windows on an image of the input, for the output's pixels.
-    pub fn forward(c: &ConvArgs, source: *const E) -> Windows<E> {
-        let axis = |a: usize, size: usize| Axis {
-            mul: c.stride[a] as isize,
-            tap_mul: c.dilation[a] as isize,
-            offset: -(c.pad[a] as isize),
-            div: 1,
-            size: size as isize,
-        };
-        Windows {
-            source,
-            plane: c.in_h * c.in_w,
-            source_w: c.in_w,
-            grid_w: c.out_w,
-            taps: c.kernel,
-            y: axis(0, c.in_h),
-            x: axis(1, c.in_w),
-        }
-    }
+/// Most vectors that a panel is put together from: one for each lane, when every
+/// grid row is one pixel.
+const MAX_MOVES: usize = 32;
 
-    /// Windows on the output's gradient, for the input's pixels.
-    pub fn backward(c: &ConvArgs, source: *const E) -> Windows<E> {
-        let axis = |a: usize, size: usize| Axis {
-            mul: 1,
-            tap_mul: -(c.dilation[a] as isize),
-            offset: c.pad[a] as isize,
-            div: c.stride[a] as isize,
-            size: size as isize,
-        };
-        Windows {
-            source,
-            plane: c.out_h * c.out_w,
-            source_w: c.out_w,
-            grid_w: c.in_w,
-            taps: c.kernel,
-            y: axis(0, c.out_h),
-            x: axis(1, c.out_w),
-        }
-    }
-
-    /// `count` pixels of one grid row, from `(y, x)`, for one step.
-    ///
-    /// # Safety
-    /// `dst` is valid for `count` elements; the step exists.
-    #[inline(always)]
-    unsafe fn run<T: Copy + Default>(
-        &self,
-        (channel, ky, kx): (usize, usize, usize),
-        (y, x): (usize, usize),
-        count: usize,
-        dst: *mut T,
-    ) where
-        E: Widen<T>,
-    {
-        // SAFETY: `source` checks every coordinate; the caller promises `dst`.
-        unsafe {
-            let Some(row) = self.y.source(self.y.at(y, ky)) else {
-                for l in 0..count {
-                    *dst.add(l) = T::default();
-                }
-                return;
-            };
-            let row = self.source.add(channel * self.plane + row as usize * self.source_w);
-            let first = self.x.at(x, kx);
-            let steps = self.x.mul == 1 && self.x.div == 1;
-            if steps && first >= 0 && first + count as isize <= self.x.size {
-                let src = row.offset(first);
-                if count == 16 {
-                    for l in 0..16 {
-                        *dst.add(l) = (*src.add(l)).widen();
-                    }
-                } else {
-                    for l in 0..count {
-                        *dst.add(l) = (*src.add(l)).widen();
-                    }
-                }
-                return;
-            }
-            for l in 0..count {
-                let t = first + l as isize * self.x.mul;
-                *dst.add(l) = match self.x.source(t) {
-                    Some(i) => (*row.offset(i)).widen(),
-                    None => T::default(),
-                };
-            }
-        }
-    }
-}
-
-impl<T: Copy + Default, E: Widen<T>> Operand<T> for Windows<E> {
+impl<T: Real, E: Widen<T>> Operand<T> for Windows<'_, E> {
     unsafe fn pack(
         &self,
-        lane: usize,
-        lanes: usize,
-        step: usize,
-        steps: usize,
+        kernels: &Kernels<T>,
+        (lane, lanes): (usize, usize),
+        (step, steps): (usize, usize),
         width: usize,
-        panel: *mut T,
+        panels: *mut T,
     ) {
-        let taps = self.taps[0] * self.taps[1];
-        let (mut channel, tap) = (step / taps, step % taps);
-        let (mut ky, mut kx) = (tap / self.taps[1], tap % self.taps[1]);
-        let (y0, x0) = (lane / self.grid_w, lane % self.grid_w);
-        for p in 0..steps {
-            let dst = panel.wrapping_add(p * width);
-            let (mut y, mut x, mut done) = (y0, x0, 0);
-            while done < lanes {
-                let count = (self.grid_w - x).min(lanes - done);
-                // SAFETY: the caller's promise.
-                unsafe { self.run((channel, ky, kx), (y, x), count, dst.add(done)) };
-                done += count;
-                y += 1;
-                x = 0;
-            }
-            kx += 1;
-            if kx == self.taps[1] {
-                kx = 0;
-                ky += 1;
-                if ky == self.taps[0] {
-                    ky = 0;
-                    channel += 1;
-                }
-            }
+        let (plan, taps) = (self.plan, self.plan.taps());
+        if steps == 0 || lanes == 0 {
+            return;
         }
-        // SAFETY: the caller's promise.
-        unsafe { pad(panel, lanes, steps, width) };
+        let (vector, grid) = (kernels.nr / 2, plan.x.grid);
+        let (top, bottom) = (lane / grid, (lane + lanes).div_ceil(grid));
+        let (first, last) = (step / taps, (step + steps).div_ceil(taps));
+        let (channel, offsets) = (plan.channel(bottom - top), plan.offsets(bottom - top));
+        let mut starts = [0; KC];
+        for (p, start) in starts[..steps].iter_mut().enumerate() {
+            *start = ((step + p) / taps - first) * channel + offsets[(step + p) % taps];
+        }
+        FIELD.with_borrow_mut(|field| {
+            let source = self.source.wrapping_add(first * plan.plane());
+            // SAFETY: the steps' channels and the lanes' rows exist.
+            unsafe {
+                plan.build::<T, E>(kernels, source, last - first, (top, bottom - top), field);
+            }
+            let field = field.as_ptr().cast_const().cast::<T>();
+            each_panel((lane, lanes), steps, width, panels, |lane, lanes, panel| {
+                let (mut moves, mut count) = ([(0, 0); MAX_MOVES], 0);
+                let mut done = 0;
+                while done < lanes {
+                    let (y, x) = ((lane + done) / grid - top, (lane + done) % grid);
+                    let run = (grid - x).min(lanes - done);
+                    for v in (0..run).step_by(vector) {
+                        moves[count] = (y * plan.row() + x + v, done + v);
+                        count += 1;
+                    }
+                    done += run;
+                }
+                // SAFETY: the moves are inside the field, or less than a vector
+                // beyond it; the caller promises the panel.
+                unsafe { (kernels.moves)(field, &moves[..count], &starts[..steps], width, panel) };
+            });
+        });
     }
 }
 
 /// The filter as the left operand of the input's gradient: lanes are input
-/// channels, steps are (output channel, tap).
-pub struct Filter<E> {
+/// channels, steps are (output channel, tap that takes part).
+pub struct Filter<'a, E> {
+    pub plan: &'a Plan,
     /// The first filter of the group.
     pub start: *const E,
-    pub taps: usize,
-    /// Input channels of a group.
-    pub channels: usize,
+    /// Rows and columns of a filter.
+    pub kernel: [usize; 2],
+    /// Input and output channels of a group.
+    pub channels: [usize; 2],
 }
 
 // SAFETY: only read.
-unsafe impl<E: Sync> Sync for Filter<E> {}
+unsafe impl<E: Sync> Sync for Filter<'_, E> {}
 
-impl<T: Copy + Default, E: Widen<T>> Operand<T> for Filter<E> {
+impl<T: Real, E: Widen<T>> Operand<T> for Filter<'_, E> {
     unsafe fn pack(
         &self,
-        lane: usize,
-        lanes: usize,
-        step: usize,
-        steps: usize,
+        kernels: &Kernels<T>,
+        lanes: (usize, usize),
+        (step, steps): (usize, usize),
         width: usize,
-        panel: *mut T,
+        panels: *mut T,
     ) {
-        for p in 0..steps {
-            let (o, tap) = ((step + p) / self.taps, (step + p) % self.taps);
-            for l in 0..lanes {
-                let at = (o * self.channels + lane + l) * self.taps + tap;
-                // SAFETY: the caller's promise.
-                unsafe { *panel.add(p * width + l) = (*self.start.add(at)).widen() };
+        let taps = self.kernel[0] * self.kernel[1];
+        let mut part = vec![];
+        for (ky, ..) in &self.plan.y.taps {
+            for (kx, ..) in &self.plan.x.taps {
+                part.push(ky * self.kernel[1] + kx);
             }
         }
-        // SAFETY: the caller's promise.
-        unsafe { pad(panel, lanes, steps, width) };
+        let mut turned = vec![T::default(); taps * width];
+        let len = self.channels[0] * self.channels[1] * taps;
+        each_panel(lanes, steps, width, panels, |lane, lanes, panel| {
+            let rows = rows_of(lanes, |l| (lane + l) * taps);
+            let mut p = 0;
+            while p < steps {
+                let (o, tap) = ((step + p) / part.len(), (step + p) % part.len());
+                let run = (part.len() - tap).min(steps - p);
+                // SAFETY: the caller's promise: the filters exist, the panel has
+                // room, and so have the turned taps.
+                unsafe {
+                    let at = o * self.channels[0] * taps;
+                    let (base, dst) = (self.start.add(at), panel.add(p * width));
+                    // Whether a vector from the last tap is still in the filters.
+                    let slack = at + rows[lanes - 1] + taps + MAX_LANES <= len;
+                    if part.len() == taps {
+                        E::turn(kernels, base.add(tap), &rows, lanes, run, slack, width, dst);
+                    } else {
+                        let all = turned.as_mut_ptr();
+                        E::turn(kernels, base, &rows, lanes, taps, slack, width, all);
+                        for (q, t) in part[tap..tap + run].iter().enumerate() {
+                            dst.add(q * width).copy_from_nonoverlapping(all.add(t * width), lanes);
+                        }
+                    }
+                }
+                p += run;
+            }
+        });
     }
 }
 
@@ -257,83 +240,100 @@ pub struct Pixels<E> {
 // SAFETY: only read.
 unsafe impl<E: Sync> Sync for Pixels<E> {}
 
-impl<T: Copy + Default, E: Widen<T>> Operand<T> for Pixels<E> {
+impl<T: Real, E: Widen<T>> Operand<T> for Pixels<E> {
     unsafe fn pack(
         &self,
-        lane: usize,
-        lanes: usize,
-        step: usize,
-        steps: usize,
+        kernels: &Kernels<T>,
+        lanes: (usize, usize),
+        (step, steps): (usize, usize),
         width: usize,
-        panel: *mut T,
+        panels: *mut T,
     ) {
-        let mut p = 0;
-        while p < steps {
-            let (n, pixel) = ((step + p) / self.plane, (step + p) % self.plane);
-            let run = (self.plane - pixel).min(steps - p);
-            for l in 0..lanes {
-                let at = n * self.image + (lane + l) * self.plane + pixel;
-                for q in 0..run {
-                    // SAFETY: the caller's promise.
-                    unsafe {
-                        *panel.add((p + q) * width + l) = (*self.start.add(at + q)).widen();
-                    }
+        each_panel(lanes, steps, width, panels, |lane, lanes, panel| {
+            let rows = rows_of(lanes, |l| (lane + l) * self.plane);
+            let mut p = 0;
+            while p < steps {
+                let (n, pixel) = ((step + p) / self.plane, (step + p) % self.plane);
+                let run = (self.plane - pixel).min(steps - p);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    let base = self.start.add(n * self.image + pixel);
+                    E::turn(kernels, base, &rows, lanes, run, false, width, panel.add(p * width));
                 }
+                p += run;
             }
-            p += run;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { pad(panel, lanes, steps, width) };
+        });
     }
 }
 
 /// The right operand of the filter's gradient: lanes are (input channel, tap),
 /// steps are the output's pixels of all images.
 pub struct Taps<'a, E> {
-    pub conv: &'a ConvArgs,
+    pub plan: &'a Plan,
     /// The group's first channel of the first image.
     pub start: *const E,
+    /// Elements between images.
+    pub image: usize,
 }
 
 // SAFETY: only read.
 unsafe impl<E: Sync> Sync for Taps<'_, E> {}
 
-impl<T: Copy + Default, E: Widen<T>> Operand<T> for Taps<'_, E> {
+impl<T: Real, E: Widen<T>> Operand<T> for Taps<'_, E> {
     unsafe fn pack(
         &self,
-        lane: usize,
-        lanes: usize,
-        step: usize,
-        steps: usize,
+        kernels: &Kernels<T>,
+        (lane, lanes): (usize, usize),
+        (step, steps): (usize, usize),
         width: usize,
-        panel: *mut T,
+        panels: *mut T,
     ) {
-        let c = self.conv;
-        let (taps, plane) = (c.kernel[0] * c.kernel[1], c.out_h * c.out_w);
-        for l in 0..lanes {
-            let (channel, tap) = ((lane + l) / taps, (lane + l) % taps);
-            let (ky, kx) = (tap / c.kernel[1], tap % c.kernel[1]);
+        let (plan, taps, grid) = (self.plan, self.plan.taps(), self.plan.x.grid);
+        let (first, last) = (lane / taps, (lane + lanes).div_ceil(taps));
+        FIELD.with_borrow_mut(|field| {
             let mut p = 0;
             while p < steps {
-                let (n, pixel) = ((step + p) / plane, (step + p) % plane);
-                let (y, x) = (pixel / c.out_w, pixel % c.out_w);
-                let run = (c.out_w - x).min(steps - p);
-                let row = c
-                    .input_at(0, y, ky)
-                    .map(|iy| ((n * c.in_channels + channel) * c.in_h + iy) * c.in_w);
-                for q in 0..run {
-                    let value = match (row, c.input_at(1, x + q, kx)) {
-                        // SAFETY: the coordinates are inside the image.
-                        (Some(row), Some(ix)) => unsafe { (*self.start.add(row + ix)).widen() },
-                        _ => T::default(),
-                    };
-                    // SAFETY: the caller's promise.
-                    unsafe { *panel.add((p + q) * width + l) = value };
+                // The pixels of one image.
+                let (n, pixel) = ((step + p) / plan.pixels(), (step + p) % plan.pixels());
+                let count = (plan.pixels() - pixel).min(steps - p);
+                let (top, bottom) = (pixel / grid, (pixel + count).div_ceil(grid));
+                let (channel, offsets) = (plan.channel(bottom - top), plan.offsets(bottom - top));
+                let source = self.start.wrapping_add(n * self.image + first * plan.plane());
+                // SAFETY: the lanes' channels and the pixels' rows exist.
+                unsafe {
+                    plan.build::<T, E>(kernels, source, last - first, (top, bottom - top), field);
                 }
-                p += run;
+                let field = field.as_ptr().cast_const().cast::<T>();
+                for l in (0..lanes).step_by(width) {
+                    let here = width.min(lanes - l);
+                    let rows = rows_of(here, |q| {
+                        let at = lane + l + q;
+                        (at / taps - first) * channel + offsets[at % taps]
+                    });
+                    let mut q = 0;
+                    while q < count {
+                        let (y, x) = ((pixel + q) / grid - top, (pixel + q) % grid);
+                        let run = (grid - x).min(count - q);
+                        // SAFETY: a vector can be read wherever the field has an
+                        // element; the caller promises the panel.
+                        unsafe {
+                            let base = field.add(y * plan.row() + x);
+                            let dst = panels.add(l * steps + (p + q) * width);
+                            (kernels.turn)(base, &rows, here, run, true, width, dst);
+                        }
+                        q += run;
+                    }
+                }
+                p += count;
             }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { pad(panel, lanes, steps, width) };
+        });
+        // Zeros beyond the last lane.
+        each_panel((lane, lanes), steps, width, panels, |_, _, _| ());
+    }
+}
+
+impl<E> Taps<'_, E> {
+    pub fn new<'a>(c: &ConvArgs, plan: &'a Plan, start: *const E) -> Taps<'a, E> {
+        Taps { plan, start, image: c.in_channels * c.in_h * c.in_w }
     }
 }

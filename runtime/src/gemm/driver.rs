@@ -3,7 +3,8 @@
 //! For one rectangle of the result: columns in blocks of [`NC`], `k` in equal
 //! blocks of at most [`KC`], rows in blocks of [`MC`]; the right operand's block
 //! is packed once per column and `k` block, the left one's once per row block. An
-//! operand is used where it is when packing would cost more than it saves.
+//! operand is used where it is when packing would cost more than it saves, or
+//! when it comes packed.
 //!
 //! `k` is cut the same way whatever the rectangle, and never between threads, so
 //! an element's bits do not depend on the rectangle it is computed in.
@@ -14,7 +15,7 @@ use crate::mem::Bytes;
 use std::cell::RefCell;
 
 /// Steps of `k` a panel has at most: 16 columns of f32 are 24 KiB of L1.
-const KC: usize = 384;
+pub const KC: usize = 384;
 /// Rows of a block: with `KC` steps, a quarter of an L2.
 const MC: usize = 120;
 /// Columns of a block.
@@ -27,7 +28,15 @@ const DIRECT_B_ROWS: usize = 24;
 /// Up to this many columns the left operand is not worth packing.
 const DIRECT_A_COLUMNS: usize = 256;
 
-/// A rectangle of a product.
+/// The blocks `k` is cut into: where each starts, and its steps. At least one,
+/// of no steps if need be.
+pub fn k_blocks(k: usize) -> impl Iterator<Item = (usize, usize)> {
+    let blocks = k.div_ceil(KC).max(1);
+    let most = k.div_ceil(blocks);
+    (0..blocks).map(move |b| (b * most, most.min(k - b * most)))
+}
+
+/// A rectangle of a product. Its first row and column start a tile.
 pub struct Rect<'a, T> {
     pub rows: (usize, usize),
     pub columns: (usize, usize),
@@ -46,7 +55,7 @@ thread_local! {
     static PANELS: RefCell<[Bytes; 2]> = const { RefCell::new([Bytes::empty(), Bytes::empty()]) };
 }
 
-fn grow(bytes: &mut Bytes, len: usize) {
+pub(crate) fn grow(bytes: &mut Bytes, len: usize) {
     if bytes.reserve(len).is_err() {
         std::alloc::handle_alloc_error(std::alloc::Layout::new::<u64>());
     }
@@ -72,61 +81,62 @@ unsafe fn blocks<T: Real>(
     a_panels: &mut Bytes,
     b_panels: &mut Bytes,
 ) {
-    let (mr, nr) = (kernels.mr(), kernels.nr);
     let (m, n) = (g.rows.1 - g.rows.0, g.columns.1 - g.columns.0);
+    let (packed_a, packed_b) = (g.a.packed(), g.b.packed());
+    let (mr, nr) = (packed_a.map_or_else(|| kernels.even(m), |p| p.width), kernels.nr);
     // Whole tiles, so that no row block ends in a thin one.
     let row_block = (MC / mr * mr).max(mr);
-    let k_blocks = g.k.div_ceil(KC).max(1);
-    let kc_max = g.k.div_ceil(k_blocks);
     let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
     let direct_a =
         g.a.direct()
             .filter(|(_, _, step)| if *step == 1 { n <= DIRECT_A_COLUMNS } else { n <= 2 * nr });
-    let b_size = kc_max * n.min(NC).next_multiple_of(nr) * size_of::<T>();
-    grow(b_panels, b_size);
+    if packed_b.is_none() {
+        let most = k_blocks(g.k).next().map_or(0, |(_, kc)| kc);
+        grow(b_panels, most * n.min(NC).next_multiple_of(nr) * size_of::<T>());
+    }
     let (pa, pb) = (a_panels.as_ptr().cast::<T>(), b_panels.as_ptr().cast::<T>());
     for jc in (0..n).step_by(NC) {
         let nc = NC.min(n - jc);
-        for kb in 0..k_blocks {
-            let k0 = kb * kc_max;
-            let kc = kc_max.min(g.k - k0);
-            let (first, last) = (kb == 0 && !g.accumulate, kb + 1 == k_blocks);
+        for (k0, kc) in k_blocks(g.k) {
+            let (first, last) = (k0 == 0 && !g.accumulate, k0 + kc == g.k);
             // SAFETY: lanes and steps are inside the rectangle; panels have room
             // for `nc` columns and `row_block` rows of `kc` steps.
             unsafe {
-                for j in (0..nc).step_by(nr) {
-                    let lanes = nr.min(nc - j);
+                let column = g.columns.0 + jc;
+                if direct_b.is_some() {
                     // A last, narrow panel is always packed: loads are whole.
-                    if direct_b.is_none() || lanes < nr {
-                        let column = g.columns.0 + jc + j;
-                        g.b.pack(column, lanes, k0, kc, nr, pb.add(j * kc));
+                    let (j, lanes) = (nc / nr * nr, nc % nr);
+                    if lanes > 0 {
+                        g.b.pack(kernels, (column + j, lanes), (k0, kc), nr, pb.add(j * kc));
                     }
+                } else if packed_b.is_none() {
+                    g.b.pack(kernels, (column, nc), (k0, kc), nr, pb);
                 }
                 for ic in (0..m).step_by(row_block) {
                     let mc = row_block.min(m - ic);
                     let row = g.rows.0 + ic;
-                    if direct_a.is_none() {
-                        for i in (0..mc).step_by(mr) {
-                            g.a.pack(row + i, mr.min(mc - i), k0, kc, mr, pa.add(i * kc));
-                        }
+                    if direct_a.is_none() && packed_a.is_none() {
+                        g.a.pack(kernels, (row, mc), (k0, kc), mr, pa);
                     }
                     for jg in (0..nc).step_by(GROUP) {
                         let width = GROUP.min(nc - jg);
                         for j in (jg..jg + width).step_by(nr) {
                             let lanes = nr.min(nc - j);
-                            let (b, b_step) = match direct_b {
-                                Some((b, _, step)) if lanes == nr => {
-                                    (b.add(k0 * step + g.columns.0 + jc + j), step)
+                            let (b, b_step) = match (direct_b, packed_b) {
+                                (Some((b, _, step)), _) if lanes == nr => {
+                                    (b.add(k0 * step + column + j), step)
                                 }
+                                (_, Some(packed)) => (packed.panel(column + j, k0, kc), nr),
                                 _ => (pb.add(j * kc).cast_const(), nr),
                             };
                             for i in (0..mc).step_by(mr) {
                                 let rows = mr.min(mc - i);
-                                let (a, a_row, a_step) = match direct_a {
-                                    Some((a, lane, step)) => {
+                                let (a, a_row, a_step) = match (direct_a, packed_a) {
+                                    (Some((a, lane, step)), _) => {
                                         (a.add((row + i) * lane + k0 * step), lane, step)
                                     }
-                                    None => (pa.add(i * kc).cast_const(), 1, mr),
+                                    (_, Some(packed)) => (packed.panel(row + i, k0, kc), 1, mr),
+                                    _ => (pa.add(i * kc).cast_const(), 1, mr),
                                 };
                                 let c = g.c.add((ic + i) * g.c_row + jc + j);
                                 let tile = kernels.tiles[rows - 1];
@@ -160,8 +170,7 @@ unsafe fn blocks<T: Real>(
                             }
                         }
                         if last && let Some(finished) = g.finished {
-                            let column = g.columns.0 + jc + jg;
-                            finished(row, row + mc, column, column + width);
+                            finished(row, row + mc, column + jg, column + jg + width);
                         }
                     }
                 }

@@ -2,8 +2,9 @@
 //!
 //! A tile is `rows x nr` elements of the result, kept in registers while `k`
 //! runs. The code is written once over [`Simd`]; each instruction set wraps it in
-//! functions that enable its features, and [`Kernels::get`] picks the widest set
-//! the CPU has, once.
+//! functions that enable its features, and [`Real::kernels`] picks the widest set
+//! the CPU has, once. Packing is part of a set: it moves as many bytes as the
+//! products read.
 //!
 //! Every element of a tile is a chain of multiply-adds in the order of `k`,
 //! whatever the number of rows, so a result does not depend on how it was cut
@@ -36,6 +37,18 @@ pub type TileFn<T> = unsafe fn(usize, *const T, isize, isize, *const T, isize, *
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Dot products of `x` with `n` rows of `b`: `y[j] (+)= x[0..k] · b[j * stride..]`.
 pub type DotFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T, bool);
+/// Panels of what lies lane beside lane; see [`super::pack::copy`].
+pub type CopyFn<T> = unsafe fn(*const T, usize, usize, usize, usize, *mut T);
+/// A panel of what lies step beside step; see [`super::pack::turn`].
+pub type TurnFn<T> = unsafe fn(*const T, &[usize], usize, usize, bool, usize, *mut T);
+/// A panel by whole vectors from anywhere; see [`super::pack::moves`].
+pub type MovesFn<T> = unsafe fn(*const T, &[(usize, usize)], &[usize], usize, *mut T);
+/// Weighted sums of shifted vectors; see [`super::taps::weighted`].
+pub type WeightedFn<T> = unsafe fn(*const T, &[usize], *const T, usize, *mut T);
+/// Dot products with shifted vectors; see [`super::taps::dots`].
+pub type DotsFn<T> = unsafe fn(*const T, &[usize], *const T, [usize; 4], *mut T);
+/// Every `s`-th element, side by side; see [`super::taps::spread`].
+pub type EveryFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
 
 pub struct Kernels<T: 'static> {
     pub name: &'static str,
@@ -45,6 +58,12 @@ pub struct Kernels<T: 'static> {
     pub nr: usize,
     pub axpy: AxpyFn<T>,
     pub dot: DotFn<T>,
+    pub copy: CopyFn<T>,
+    pub turn: TurnFn<T>,
+    pub moves: MovesFn<T>,
+    pub weighted: WeightedFn<T>,
+    pub dots: DotsFn<T>,
+    pub spread: EveryFn<T>,
 }
 
 impl<T> Kernels<T> {
@@ -52,10 +71,18 @@ impl<T> Kernels<T> {
     pub fn mr(&self) -> usize {
         self.tiles.len()
     }
+
+    /// Rows of a tile such that `rows` rows are as many tiles as need be, all of
+    /// about one size: a last thin one would waste registers.
+    pub fn even(&self, rows: usize) -> usize {
+        rows.div_ceil(rows.div_ceil(self.mr()).max(1)).max(1)
+    }
 }
 
 /// Largest `mr * nr` of any instruction set.
 pub const MAX_TILE: usize = 12 * 32;
+/// Most lanes of a vector of any instruction set.
+pub const MAX_LANES: usize = 16;
 
 /// Vectors of one instruction set. Methods are inlined into functions that
 /// enable it.
@@ -79,6 +106,65 @@ pub trait Simd {
     /// # Safety
     /// As [`Simd::splat`].
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    /// [`Simd::fma`] of single elements, rounded as it is.
+    /// # Safety
+    /// As [`Simd::splat`].
+    unsafe fn fma_one(a: Self::T, b: Self::T, c: Self::T) -> Self::T;
+
+    /// The first `n` elements at `p`, and zeros; only those `n` are touched.
+    /// # Safety
+    /// `p` is valid for `n` elements, `n <= LANES`.
+    #[inline(always)]
+    unsafe fn load_first(p: *const Self::T, n: usize) -> Self::V {
+        let mut lanes = [Self::T::default(); MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (l, lane) in lanes.iter_mut().enumerate().take(n) {
+                *lane = *p.add(l);
+            }
+            Self::load(lanes.as_ptr())
+        }
+    }
+
+    /// Stores the first `n` elements.
+    /// # Safety
+    /// As [`Simd::load_first`].
+    #[inline(always)]
+    unsafe fn store_first(p: *mut Self::T, v: Self::V, n: usize) {
+        let mut lanes = [Self::T::default(); MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), v);
+            for (l, lane) in lanes.iter().enumerate().take(n) {
+                *p.add(l) = *lane;
+            }
+        }
+    }
+
+    /// Turns a block: `dst[s * width + l] = base[rows[l] + s]` for `s` below
+    /// `steps` and `l` below `lanes`, both at most `LANES`.
+    /// # Safety
+    /// `rows` has `LANES` entries, at each of which `LANES` elements can be read;
+    /// `dst` is valid for what is written.
+    #[inline(always)]
+    unsafe fn turn_block(
+        base: *const Self::T,
+        rows: *const usize,
+        (steps, lanes): (usize, usize),
+        dst: *mut Self::T,
+        width: usize,
+    ) {
+        for s in 0..steps {
+            for l in 0..lanes {
+                // SAFETY: the caller's promise.
+                unsafe { *dst.add(s * width + l) = *base.add(*rows.add(l) + s) };
+            }
+        }
+    }
+
+    /// Asks for the cache line at `p`, which need not exist.
+    #[inline(always)]
+    fn prefetch(_: *const Self::T) {}
 }
 
 /// The tile: `R` rows of two vectors.
@@ -102,6 +188,13 @@ pub unsafe fn tile<S: Simd, const R: usize>(
     unsafe {
         let zero = S::splat(S::T::default());
         let mut sums = [[zero; 2]; R];
+        // The rows of `c` are far apart and not in cache: they are on their way
+        // while `k` runs.
+        for r in 0..R {
+            let c = c.wrapping_offset(r as isize * c_row);
+            S::prefetch(c);
+            S::prefetch(c.wrapping_add(2 * S::LANES - 1));
+        }
         let (mut a, mut b) = (a, b);
         for _ in 0..k {
             let (b0, b1) = (S::load(b), S::load(b.add(S::LANES)));
@@ -160,7 +253,8 @@ pub unsafe fn axpy<S: Simd>(
             while j < n {
                 let mut sum = *y.add(j);
                 for r in 0..AXPY_ROWS {
-                    sum += *x.add(p + r) * *b.offset(r as isize * b_step).add(j);
+                    let b = *b.offset(r as isize * b_step).add(j);
+                    sum = S::fma_one(*x.add(p + r), b, sum);
                 }
                 *y.add(j) = sum;
                 j += 1;
@@ -177,13 +271,17 @@ pub unsafe fn axpy<S: Simd>(
                 j += S::LANES;
             }
             while j < n {
-                *y.add(j) += x * *b.add(j);
+                *y.add(j) = S::fma_one(x, *b.add(j), *y.add(j));
                 j += 1;
             }
             p += 1;
         }
     }
 }
+
+/// Bytes of the partial sums of a dot product: 32 of f32, 16 of f64, on every
+/// machine.
+const PARTIAL_BYTES: usize = 128;
 
 /// # Safety
 /// As [`tile`], for the sizes of [`DotFn`].
@@ -201,63 +299,80 @@ pub unsafe fn dot<S: Simd>(
     unsafe {
         let mut j = 0;
         while j < n {
-            let rows = (n - j).min(4);
-            let sums = match rows {
-                4 => dot_rows::<S, 4>(k, x, b.offset(j as isize * b_row), b_row),
-                _ => {
-                    let mut sums = [S::T::default(); 4];
-                    for (r, s) in sums.iter_mut().enumerate().take(rows) {
-                        *s = dot_rows::<S, 1>(k, x, b.offset((j + r) as isize * b_row), b_row)[0];
-                    }
-                    sums
-                }
+            let b = b.offset(j as isize * b_row);
+            let y = y.add(j);
+            // Few sums at a time where they take many registers.
+            j += match (PARTIAL_BYTES / size_of::<S::V>(), n - j) {
+                (2, 4..) => dot_rows::<S, 2, 4>(k, x, b, b_row, y, add),
+                (2, _) => dot_rows::<S, 2, 1>(k, x, b, b_row, y, add),
+                (4, 2..) => dot_rows::<S, 4, 2>(k, x, b, b_row, y, add),
+                (4, _) => dot_rows::<S, 4, 1>(k, x, b, b_row, y, add),
+                _ => dot_rows::<S, 8, 1>(k, x, b, b_row, y, add),
             };
-            for (r, s) in sums.iter().enumerate().take(rows) {
-                let y = y.add(j + r);
-                *y = if add { *y + *s } else { *s };
-            }
-            j += rows;
         }
     }
 }
 
-/// `R` dot products at once, each with two running sums.
+/// `R` dot products at once, each with `V` vectors of partial sums; gives `R`.
 ///
 /// # Safety
 /// As [`dot`].
 #[inline(always)]
-unsafe fn dot_rows<S: Simd, const R: usize>(
+unsafe fn dot_rows<S: Simd, const V: usize, const R: usize>(
     k: usize,
     x: *const S::T,
     b: *const S::T,
     b_row: isize,
-) -> [S::T; R] {
+    y: *mut S::T,
+    add: bool,
+) -> usize {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
         let zero = S::splat(S::T::default());
-        let mut sums = [[zero; 2]; R];
+        let mut sums = [[zero; V]; R];
         let mut p = 0;
-        while p + 2 * S::LANES <= k {
-            let (x0, x1) = (S::load(x.add(p)), S::load(x.add(p + S::LANES)));
-            for (r, sum) in sums.iter_mut().enumerate() {
+        while p + V * S::LANES <= k {
+            let xs: [S::V; V] = std::array::from_fn(|v| S::load(x.add(p + v * S::LANES)));
+            for (r, sums) in sums.iter_mut().enumerate() {
                 let b = b.offset(r as isize * b_row).add(p);
-                sum[0] = S::fma(x0, S::load(b), sum[0]);
-                sum[1] = S::fma(x1, S::load(b.add(S::LANES)), sum[1]);
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::fma(xs[v], S::load(b.add(v * S::LANES)), *sum);
+                }
             }
-            p += 2 * S::LANES;
+            p += V * S::LANES;
         }
-        let mut out = [S::T::default(); R];
-        for (r, (sum, out)) in sums.iter().zip(&mut out).enumerate() {
-            let mut lanes = [S::T::default(); 16];
-            S::store(lanes.as_mut_ptr(), S::add(sum[0], sum[1]));
-            let mut total = lanes[..S::LANES].iter().fold(S::T::default(), |t, v| t + *v);
+        for (r, sums) in sums.iter().enumerate() {
+            let mut total = total::<S, V>(sums);
             for q in p..k {
-                total += *x.add(q) * *b.offset(r as isize * b_row).add(q);
+                total = S::fma_one(*x.add(q), *b.offset(r as isize * b_row).add(q), total);
             }
-            *out = total;
+            let y = y.add(r);
+            *y = if add { *y + total } else { total };
         }
-        out
+        R
     }
+}
+
+/// The sum of the partial sums: the first half takes in the second, and so on.
+///
+/// # Safety
+/// The CPU has `S`.
+#[inline(always)]
+pub unsafe fn total<S: Simd, const V: usize>(sums: &[S::V; V]) -> S::T {
+    let mut all = [S::T::default(); 2 * MAX_LANES];
+    // SAFETY: the caller's promise; `V` vectors fill 128 bytes at most.
+    unsafe {
+        for (v, sum) in sums.iter().enumerate() {
+            S::store(all.as_mut_ptr().add(v * S::LANES), *sum);
+        }
+    }
+    let mut half = V * S::LANES / 2;
+    while half > 0 {
+        let (low, high) = all.split_at_mut(half);
+        low.iter_mut().zip(high).for_each(|(l, h)| *l += *h);
+        half /= 2;
+    }
+    all[0]
 }
 
 /// Wraps the generic kernels in functions with `features` enabled, and lists
@@ -289,12 +404,68 @@ macro_rules! kernels {
                 // SAFETY: the caller's promise.
                 unsafe { k::dot::<$simd>(n, m, x, b, br, y, add) }
             }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn copy(
+                src: *const $t, step: usize, lanes: usize, steps: usize, width: usize,
+                panels: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::pack::copy::<$simd>(src, step, lanes, steps, width, panels) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn turn(
+                base: *const $t, rows: &[usize], lanes: usize, steps: usize, slack: bool,
+                width: usize, panel: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    $crate::gemm::pack::turn::<$simd>(base, rows, lanes, steps, slack, width, panel)
+                }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn moves(
+                base: *const $t, moves: &[(usize, usize)], steps: &[usize], width: usize,
+                panel: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::pack::moves::<$simd>(base, moves, steps, width, panel) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn weighted(
+                base: *const $t, offsets: &[usize], weights: *const $t, n: usize, out: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    $crate::gemm::taps::weighted::<$simd>(base, offsets, weights, n, out)
+                }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn dots(
+                base: *const $t, offsets: &[usize], grad: *const $t, sizes: [usize; 4],
+                sums: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::taps::dots::<$simd>(base, offsets, grad, sizes, sums) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn spread(
+                src: *const $t, from: usize, count: usize, dst: *mut $t, to: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::taps::spread(src, from, count, dst, to) }
+            }
             k::Kernels {
                 name: $name,
                 tiles: &[$(tile::<$rows>),*],
                 nr: 2 * <$simd as k::Simd>::LANES,
                 axpy,
                 dot,
+                copy,
+                turn,
+                moves,
+                weighted,
+                dots,
+                spread,
             }
         };
     };

@@ -20,7 +20,9 @@ pub mod driver;
 pub mod kernel;
 pub mod pack;
 pub mod portable;
+pub mod prepack;
 pub mod simple;
+pub mod taps;
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub mod arch {
     //! No vector set of its own.
@@ -37,7 +39,7 @@ pub mod arch {
 }
 
 use crate::half::{bf16, f16};
-use crate::pool::Pool;
+use crate::pool::{MAX_PARTS, Pool};
 use driver::{Rect, rectangle};
 use kernel::{Kernels, Real};
 use pack::{Operand, Strided};
@@ -147,7 +149,6 @@ impl Grid {
     pub(crate) fn run(
         &self,
         pool: &Pool,
-        threads: usize,
         task: &(dyn Fn(usize, (usize, usize), (usize, usize)) + Sync),
     ) {
         let bounds = |(size, tile, parts): (usize, usize, usize), p: usize| {
@@ -164,8 +165,9 @@ impl Grid {
                 task(matrix, rows, columns);
             }
         };
-        let threads = threads.min(total);
-        pool.run(threads, &|t| (total * t / threads..total * (t + 1) / threads).for_each(one));
+        // More parts than a region can have go in runs.
+        let runs = total.min(MAX_PARTS);
+        pool.run(runs, &|t| (total * t / runs..total * (t + 1) / runs).for_each(one));
     }
 }
 
@@ -192,7 +194,7 @@ pub unsafe fn real<T: Real>(
     let ns = i64::try_from(madds / MADDS_PER_NS).unwrap_or(i64::MAX);
     let threads = pool.parts_for(usize::MAX, ns);
     let grid = Grid::new(threads, g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
-    grid.run(pool, threads, &|matrix, rows, columns| {
+    grid.run(pool, &|matrix, rows, columns| {
         let row_offset = matrix * g.m;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {
             if let Some(f) = finished {
@@ -236,7 +238,7 @@ unsafe fn vectors<T: Real>(
     let ns = i64::try_from(total / STREAMED_PER_NS).unwrap_or(i64::MAX);
     let threads = pool.parts_for(usize::MAX, ns);
     let grid = Grid::new(threads, g.batch, (1, 1), (length, 64));
-    grid.run(pool, threads, &|matrix, _, (lo, hi)| {
+    grid.run(pool, &|matrix, _, (lo, hi)| {
         let (a, b) = (
             g.a.cast::<T>().wrapping_add(matrix * g.a_stride),
             g.b.cast::<T>().wrapping_add(matrix * g.b_stride),
@@ -303,15 +305,17 @@ thread_local! {
 /// # Safety
 /// As [`rectangle`]; `c` is element `(rows.0, columns.0)`.
 pub(crate) unsafe fn half_rectangle<E: Half>(
+    kernels: &Kernels<f32>,
     rect: &Rect<'_, f32>,
     c: *mut E,
     finished: Option<&dyn Fn(usize, usize, usize, usize)>,
 ) {
-    let kernels = f32::kernels();
+    // Whole panels of an operand that comes packed.
+    let height = rect.a.packed().map_or(HALF_BLOCK.0, |p| HALF_BLOCK.0 / p.width * p.width);
     SUMS.with_borrow_mut(|sums| {
         sums.resize(HALF_BLOCK.0 * HALF_BLOCK.1, 0.0);
-        for r0 in (rect.rows.0..rect.rows.1).step_by(HALF_BLOCK.0) {
-            let r1 = (r0 + HALF_BLOCK.0).min(rect.rows.1);
+        for r0 in (rect.rows.0..rect.rows.1).step_by(height) {
+            let r1 = (r0 + height).min(rect.rows.1);
             for c0 in (rect.columns.0..rect.columns.1).step_by(HALF_BLOCK.1) {
                 let c1 = (c0 + HALF_BLOCK.1).min(rect.columns.1);
                 let width = c1 - c0;
@@ -368,7 +372,7 @@ where
     let ns = i64::try_from(madds / MADDS_PER_NS).unwrap_or(i64::MAX);
     let threads = pool.parts_for(usize::MAX, ns);
     let grid = Grid::new(threads, g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
-    grid.run(pool, threads, &|matrix, rows, columns| {
+    grid.run(pool, &|matrix, rows, columns| {
         let row_offset = matrix * g.m;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {
             if let Some(f) = finished {
@@ -388,6 +392,6 @@ where
         };
         let c = g.c.cast::<E>().wrapping_add((row_offset + rows.0) * g.n + columns.0);
         // SAFETY: rectangles are disjoint and inside the result.
-        unsafe { half_rectangle(&rect, c, Some(&shifted)) };
+        unsafe { half_rectangle(kernels, &rect, c, Some(&shifted)) };
     });
 }

@@ -44,6 +44,11 @@ macro_rules! simd {
                 // SAFETY: as above.
                 unsafe { $add(a, b) }
             }
+
+            #[inline(always)]
+            unsafe fn fma_one(a: $t, b: $t, c: $t) -> $t {
+                a.mul_add(b, c)
+            }
         }
     };
 }

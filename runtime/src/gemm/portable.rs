@@ -40,6 +40,11 @@ macro_rules! array_simd {
             unsafe fn add(a: Self::V, b: Self::V) -> Self::V {
                 std::array::from_fn(|i| a[i] + b[i])
             }
+
+            #[inline(always)]
+            unsafe fn fma_one(a: $t, b: $t, c: $t) -> $t {
+                a * b + c
+            }
         }
     };
 }

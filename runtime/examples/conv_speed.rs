@@ -1,0 +1,103 @@
+//! Speed of convolutions and their gradients, layer by layer of known networks.
+//!
+//! `cargo run --release -p tfc-runtime --example conv_speed -- [THREADS] [NAME]`
+//!
+//! The first column counts images; layers are those of training with small
+//! batches. Numbers are GFLOP/s of the best of many calls.
+
+#[path = "clock/mod.rs"]
+mod clock;
+
+use clock::now;
+use tfc_abi::DType;
+use tfc_abi::plan::ConvKind;
+use tfc_runtime::Pool;
+use tfc_runtime::conv::{ConvArgs, conv};
+
+/// Name, images, channels in and out, rows and columns, kernel, stride, padding,
+/// groups.
+type Layer = (&'static str, usize, [usize; 2], usize, usize, usize, usize, usize);
+
+const LAYERS: [Layer; 26] = [
+    ("lenet 1", 64, [1, 32], 28, 5, 1, 2, 1),
+    ("lenet 2", 64, [32, 64], 14, 5, 1, 2, 1),
+    ("alexnet 1", 4, [3, 64], 224, 11, 4, 2, 1),
+    ("alexnet 2", 4, [64, 192], 27, 5, 1, 2, 1),
+    ("alexnet 3", 4, [192, 384], 13, 3, 1, 1, 1),
+    ("vgg 1", 1, [3, 64], 224, 3, 1, 1, 1),
+    ("vgg 2", 1, [64, 64], 224, 3, 1, 1, 1),
+    ("vgg 3", 1, [128, 128], 112, 3, 1, 1, 1),
+    ("vgg 8", 1, [512, 512], 28, 3, 1, 1, 1),
+    ("resnet stem", 2, [3, 64], 224, 7, 2, 3, 1),
+    ("resnet 2a", 2, [64, 64], 56, 1, 1, 0, 1),
+    ("resnet 2b", 2, [64, 64], 56, 3, 1, 1, 1),
+    ("resnet 2c", 2, [64, 256], 56, 1, 1, 0, 1),
+    ("resnet 3 down", 2, [256, 512], 56, 1, 2, 0, 1),
+    ("resnet 3b s2", 2, [128, 128], 56, 3, 2, 1, 1),
+    ("resnet 4b", 4, [256, 256], 14, 3, 1, 1, 1),
+    ("resnet 4c", 4, [256, 1024], 14, 1, 1, 0, 1),
+    ("resnet 5b", 8, [512, 512], 7, 3, 1, 1, 1),
+    ("resnet 5c", 8, [512, 2048], 7, 1, 1, 0, 1),
+    ("googlenet 3a 5x5", 4, [16, 32], 28, 5, 1, 2, 1),
+    ("googlenet 4e 3x3", 4, [160, 320], 14, 3, 1, 1, 1),
+    ("densenet 3x3", 1, [128, 32], 14, 3, 1, 1, 1),
+    ("shufflenet 1x1 g3", 1, [240, 60], 28, 1, 1, 0, 3),
+    ("shufflenet dw s1", 1, [240, 240], 28, 3, 1, 1, 240),
+    ("shufflenet dw s2", 1, [240, 240], 28, 3, 2, 1, 240),
+    ("mobilenet dw", 1, [96, 96], 112, 3, 2, 1, 96),
+];
+
+fn main() {
+    let threads = std::env::args().nth(1).and_then(|t| t.parse().ok()).unwrap_or(1);
+    let only = std::env::args().nth(2).unwrap_or_default();
+    let pool = Pool::new(threads);
+    println!("{:>4} {:<20} {:>9} {:>9} {:>9}", "n", "layer", "forward", "input", "filter");
+    for (name, batch, [ci, co], size, kernel, stride, pad, groups) in LAYERS {
+        if !name.contains(&only) {
+            continue;
+        }
+        let out = (size + 2 * pad - kernel) / stride + 1;
+        let image = batch * ci * size * size;
+        let filter = co * ci / groups * kernel * kernel;
+        let output = batch * co * out * out;
+        let fill = |n: usize| (0..n).map(|i| (i % 7) as f32 - 3.0).collect::<Vec<f32>>();
+        let (mut x, mut w, mut y) = (fill(image), fill(filter), fill(output));
+        let flops = 2.0 * (output * ci / groups * kernel * kernel) as f64 * 1e-9;
+        print!("{batch:>4} {name:<20}");
+        for kind in [ConvKind::Forward, ConvKind::GradInput, ConvKind::GradFilter] {
+            let (lhs, rhs, result) = match kind {
+                ConvKind::Forward => (&x, &w, y.as_mut_ptr()),
+                ConvKind::GradInput => (&y, &w, x.as_mut_ptr()),
+                ConvKind::GradFilter => (&x, &y, w.as_mut_ptr()),
+            };
+            let args = ConvArgs {
+                kind,
+                dtype: DType::F32,
+                lhs: lhs.as_ptr().cast(),
+                rhs: rhs.as_ptr().cast(),
+                out: result.cast(),
+                batch,
+                in_channels: ci,
+                in_h: size,
+                in_w: size,
+                out_channels: co,
+                out_h: out,
+                out_w: out,
+                kernel: [kernel; 2],
+                stride: [stride; 2],
+                dilation: [1; 2],
+                pad: [pad; 2],
+                groups,
+            };
+            let (start, mut best) = (now(threads), f64::MAX);
+            while now(threads) - start < 0.15 {
+                let t = now(threads);
+                // SAFETY: the memory has the sizes of the geometry.
+                unsafe { conv(&pool, &args, None) };
+                best = best.min(now(threads) - t);
+            }
+            print!(" {:>9.1}", flops / best);
+        }
+        println!();
+    }
+}

@@ -1,0 +1,170 @@
+//! Loops of convolutions that are no products of matrices: one filter per
+//! channel, and copies between rows and every `s`-th element of a row.
+//!
+//! The order of sums is the same for every instruction set.
+
+use super::kernel::{Simd, total};
+
+/// Vectors computed at once: enough to hide the latency of a multiply-add.
+const AT_ONCE: usize = 6;
+
+/// `out[i] = sum of weights[t] * base[offsets[t] + i]` over `t` in order, for `i`
+/// below `n`.
+///
+/// # Safety
+/// `base` at every offset, and `out`, are valid for `n` elements and a vector
+/// more; `weights` has as many elements as `offsets`.
+#[inline(always)]
+pub unsafe fn weighted<S: Simd>(
+    base: *const S::T,
+    offsets: &[usize],
+    weights: *const S::T,
+    n: usize,
+    out: *mut S::T,
+) {
+    // SAFETY: the caller's promise covers every access below.
+    unsafe {
+        let zero = S::splat(S::T::default());
+        let mut i = 0;
+        while i + AT_ONCE * S::LANES <= n {
+            let mut sums = [zero; AT_ONCE];
+            for (t, offset) in offsets.iter().enumerate() {
+                let (w, base) = (S::splat(*weights.add(t)), base.add(offset + i));
+                for (v, sum) in sums.iter_mut().enumerate() {
+                    *sum = S::fma(w, S::load(base.add(v * S::LANES)), *sum);
+                }
+            }
+            for (v, sum) in sums.iter().enumerate() {
+                S::store(out.add(i + v * S::LANES), *sum);
+            }
+            i += AT_ONCE * S::LANES;
+        }
+        while i < n {
+            let mut sum = zero;
+            for (t, offset) in offsets.iter().enumerate() {
+                sum = S::fma(S::splat(*weights.add(t)), S::load(base.add(offset + i)), sum);
+            }
+            S::store(out.add(i), sum);
+            i += S::LANES;
+        }
+    }
+}
+
+/// Bytes of the partial sums of [`dots`]: 16 of f32, 8 of f64, on every machine.
+pub const DOTS_BYTES: usize = 64;
+
+/// Adds the dot products of a plane `grad` with planes at `offsets` of `base` to
+/// `sums`. `sizes` are the rows, the columns, and the elements from row to row of
+/// `grad` and of `base`.
+///
+/// Column `x` goes to partial sum `x` modulo their number, row after row; then
+/// the partial sums are added up.
+///
+/// # Safety
+/// The planes exist; `sums` has as many elements as `offsets`.
+#[inline(always)]
+pub unsafe fn dots<S: Simd>(
+    base: *const S::T,
+    offsets: &[usize],
+    grad: *const S::T,
+    sizes: [usize; 4],
+    sums: *mut S::T,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        match DOTS_BYTES / size_of::<S::V>() {
+            1 => dots_by::<S, 1>(base, offsets, grad, sizes, sums),
+            2 => dots_by::<S, 2>(base, offsets, grad, sizes, sums),
+            _ => dots_by::<S, 4>(base, offsets, grad, sizes, sums),
+        }
+    }
+}
+
+/// # Safety
+/// As [`dots`], with `V` vectors of partial sums.
+#[inline(always)]
+unsafe fn dots_by<S: Simd, const V: usize>(
+    base: *const S::T,
+    offsets: &[usize],
+    grad: *const S::T,
+    sizes: [usize; 4],
+    sums: *mut S::T,
+) {
+    // SAFETY: passed on.
+    unsafe {
+        let mut t = 0;
+        while t + 3 <= offsets.len() {
+            some_dots::<S, V, 3>(base, &offsets[t..], grad, sizes, sums.add(t));
+            t += 3;
+        }
+        while t < offsets.len() {
+            some_dots::<S, V, 1>(base, &offsets[t..], grad, sizes, sums.add(t));
+            t += 1;
+        }
+    }
+}
+
+/// # Safety
+/// As [`dots`], for the first `N` offsets.
+#[inline(always)]
+unsafe fn some_dots<S: Simd, const V: usize, const N: usize>(
+    base: *const S::T,
+    offsets: &[usize],
+    grad: *const S::T,
+    [rows, columns, grad_row, base_row]: [usize; 4],
+    sums: *mut S::T,
+) {
+    // SAFETY: the caller's promise covers every access below.
+    unsafe {
+        let zero = S::splat(S::T::default());
+        let mut partial = [[zero; V]; N];
+        for y in 0..rows {
+            let (grad, base) = (grad.add(y * grad_row), base.add(y * base_row));
+            let mut x = 0;
+            while x + V * S::LANES <= columns {
+                for v in 0..V {
+                    let at = x + v * S::LANES;
+                    let g = S::load(grad.add(at));
+                    for (t, partial) in partial.iter_mut().enumerate() {
+                        partial[v] = S::fma(g, S::load(base.add(offsets[t] + at)), partial[v]);
+                    }
+                }
+                x += V * S::LANES;
+            }
+            for v in 0..V {
+                let at = x + v * S::LANES;
+                if at >= columns {
+                    break;
+                }
+                // What is beside the plane may be infinite: neither is read.
+                let n = S::LANES.min(columns - at);
+                let g = S::load_first(grad.add(at), n);
+                for (t, partial) in partial.iter_mut().enumerate() {
+                    let b = S::load_first(base.add(offsets[t] + at), n);
+                    partial[v] = S::fma(g, b, partial[v]);
+                }
+            }
+        }
+        for (t, partial) in partial.iter().enumerate() {
+            *sums.add(t) = *sums.add(t) + total::<S, V>(partial);
+        }
+    }
+}
+
+/// `dst[i * to] = src[i * from]` for `i` below `count`.
+///
+/// # Safety
+/// Both are valid for what is read and written, and apart.
+#[inline(always)]
+pub unsafe fn spread<T: Copy>(src: *const T, from: usize, count: usize, dst: *mut T, to: usize) {
+    // SAFETY: the caller's promise. Steps of one and two are loops of their own,
+    // which become vector code.
+    unsafe {
+        match (from, to) {
+            (1, 1) => dst.copy_from_nonoverlapping(src, count),
+            (2, 1) => (0..count).for_each(|i| *dst.add(i) = *src.add(2 * i)),
+            (1, 2) => (0..count).for_each(|i| *dst.add(2 * i) = *src.add(i)),
+            _ => (0..count).for_each(|i| *dst.add(i * to) = *src.add(i * from)),
+        }
+    }
+}
