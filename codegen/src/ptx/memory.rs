@@ -16,6 +16,9 @@ pub(super) struct At {
 impl Emit<'_> {
     /// A size in a register. Sizes that depend on dims are computed once, at entry.
     pub(super) fn dim(&mut self, dim: &Dim) -> V {
+        if let Some(c) = dim.as_const() {
+            return self.f.int(c);
+        }
         if let Some(v) = self.dims.get(dim) {
             return *v;
         }
@@ -93,9 +96,8 @@ impl Emit<'_> {
                 match stride.as_const() {
                     Some(c) => plus += c * lane as i64,
                     None => {
-                        let by = Dim::constant(lane as i64) * stride.clone();
-                        let by = self.dim(&by);
-                        sum = sum.map(|s| self.f.op(Class::B64, "add.s64", &[&s, &by]));
+                        let by = self.dim(stride);
+                        sum = sum.map(|s| self.f.op(Class::B64, "mad.lo.s64", &[&by, &lane, &s]));
                     }
                 }
             }
@@ -197,7 +199,7 @@ impl Emit<'_> {
     }
 
     /// From what is in memory to what is in registers.
-    fn widen(&mut self, dtype: DType, v: V) -> V {
+    pub(super) fn widen(&mut self, dtype: DType, v: V) -> V {
         match dtype {
             DType::F16 => self.f.op(Class::F32, "cvt.f32.f16", &[&v]),
             DType::BF16 => {
@@ -209,7 +211,7 @@ impl Emit<'_> {
         }
     }
 
-    fn narrow(&mut self, dtype: DType, v: V) -> V {
+    pub(super) fn narrow(&mut self, dtype: DType, v: V) -> V {
         match dtype {
             DType::F16 => self.f.op(Class::B16, "cvt.rn.f16.f32", &[&v]),
             DType::BF16 => self.to_brain(v),

@@ -62,11 +62,7 @@ pub fn check(entries: &[Entry], modes: &[Math], sizes: usize) -> Result<Counts, 
 }
 
 /// [`check`] at given sizes for each entry.
-pub fn check_at(
-    entries: &[Entry],
-    modes: &[Math],
-    sizes: &[Vec<Dims>],
-) -> Result<Counts, Failure> {
+pub fn check_at(entries: &[Entry], modes: &[Math], sizes: &[Vec<Dims>]) -> Result<Counts, Failure> {
     let fail = |seed: u64, mode: Math, dims: &Dims, what: String| Failure {
         seed,
         mode,
@@ -257,7 +253,8 @@ impl Judge<'_> {
         let mut moved: Option<Vec<Outcome>> = None;
         for (i, ((name, w), (_, g))) in want.tensors.iter().zip(&got.tensors).enumerate() {
             counts.results += 1;
-            let Some(difference) = difference(w, g, |_, scale| 8.0 * unit(w.dtype()) * scale) else {
+            let Some(difference) = difference(w, g, |_, scale| 8.0 * unit(w.dtype()) * scale)
+            else {
                 continue;
             };
             let moved = moved.get_or_insert_with(|| {
@@ -341,7 +338,9 @@ fn difference(want: &Tensor, got: &Tensor, allowed: impl Fn(usize, f64) -> f64) 
         }
         let allowed = allowed(at, a.abs().max(scale));
         if !((a - b).abs() <= allowed) {
-            return Some(format!("element {at}: expected {a}, got {b} (may be off by {allowed:e})"));
+            return Some(format!(
+                "element {at}: expected {a}, got {b} (may be off by {allowed:e})"
+            ));
         }
     }
     None

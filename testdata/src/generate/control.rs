@@ -107,8 +107,7 @@ fn repeat(g: &mut Gen) -> Option<usize> {
     let mut value = whole(counter, vec![]);
     (value.lo, value.hi) = (0.0, 33.0);
     let at = g.expr(text, value)?;
-    let slopes: BTreeSet<usize> =
-        g.val(x).slopes.union(&g.val(y).slopes).copied().collect();
+    let slopes: BTreeSet<usize> = g.val(x).slopes.union(&g.val(y).slopes).copied().collect();
     for _ in 0..2 {
         let mut value = unit(g, x);
         value.slopes = slopes.clone();
@@ -146,8 +145,7 @@ fn rows(g: &mut Gen) -> Option<usize> {
     let mut value = whole(if first == "0" { DType::I32 } else { DType::I64 }, vec![]);
     (value.lo, value.hi) = (0.0, 5000.0);
     let at = g.expr(text, value)?;
-    let slopes: BTreeSet<usize> =
-        g.val(x).slopes.union(&g.val(start).slopes).copied().collect();
+    let slopes: BTreeSet<usize> = g.val(x).slopes.union(&g.val(start).slopes).copied().collect();
     let mut value = Value::new(g.val(x).dtype, row, -2.0, 2.0);
     value.slopes = slopes;
     g.source(value, Source::Also(at));
@@ -187,7 +185,8 @@ fn read(g: &mut Gen) -> Option<usize> {
 fn write(g: &mut Gen) -> Option<usize> {
     let (name, dtype, shape, _) = g.choose(VARS);
     let shape = shape_of(shape);
-    let x = g.pick(|v| v.dtype == dtype && joined(&v.shape, &shape).is_some_and(|s| s == shape))
+    let x = g
+        .pick(|v| v.dtype == dtype && joined(&v.shape, &shape).is_some_and(|s| s == shape))
         .or_else(|| g.chance(2).then(|| g.param(dtype, shape.clone())))?;
     let text = match (dtype.is_float(), g.below(3)) {
         (true, 0) => format!("assign({name}, 0.5 * {name} + 0.5 * tanh({{{x}}}))"),

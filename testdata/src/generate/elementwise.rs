@@ -223,7 +223,8 @@ fn compare(g: &mut Gen) -> Option<usize> {
     let a = g.pick(certain)?;
     let (dtype, shape) = (g.val(a).dtype, g.val(a).shape.clone());
     let name = g.choose(&["==", "!=", "<", "<=", ">", ">="]);
-    let other = g.pick(|v| v.dtype == dtype && v.exact.is_some() && joined(&v.shape, &shape).is_some());
+    let other =
+        g.pick(|v| v.dtype == dtype && v.exact.is_some() && joined(&v.shape, &shape).is_some());
     let b = other.filter(|b| *b != a);
     let (text, shape) = match b {
         Some(b) => (format!("{{{a}}} {name} {{{b}}}"), joined(&shape, &g.val(b).shape)?),
@@ -340,7 +341,9 @@ fn constant(g: &mut Gen) -> Option<usize> {
         }
         2 => {
             let stream = g.below(5);
-            let text = format!("random_uniform(i64[](7), shape: {text_of}, dtype: {dtype}, stream: {stream})");
+            let text = format!(
+                "random_uniform(i64[](7), shape: {text_of}, dtype: {dtype}, stream: {stream})"
+            );
             (text, 0.0, 1.0, 60)
         }
         _ => (format!("zeros(shape: {text_of}, dtype: {dtype})"), 0.0, 0.0, 0),

@@ -96,11 +96,7 @@ fn normalise(g: &mut Gen) -> Option<usize> {
     let mean = format!("mean({{{x}}}, {how})");
     let size = g.val(x).size();
     let (text, lo, hi) = match g.below(4) {
-        0 => (
-            format!("exp({{{x}}} - {max}) / sum(exp({{{x}}} - {max}), {how})"),
-            0.0,
-            1.0,
-        ),
+        0 => (format!("exp({{{x}}} - {max}) / sum(exp({{{x}}} - {max}), {how})"), 0.0, 1.0),
         1 => (
             format!("{{{x}}} - {max} - log(sum(exp({{{x}}} - {max}), {how}))"),
             -2.0 * size - 10.0,
@@ -304,7 +300,8 @@ fn reshape(g: &mut Gen) -> Option<usize> {
         }
         // One axis becomes two.
         1 => {
-            let at = shape.iter().position(|d| d.as_const().is_some_and(|n| n > 2 && n % 2 == 0))?;
+            let at =
+                shape.iter().position(|d| d.as_const().is_some_and(|n| n > 2 && n % 2 == 0))?;
             let half = shape[at].as_const()? / 2;
             shape[at] = Dim::constant(half);
             let first = g.chance(2);
@@ -405,7 +402,8 @@ fn dynamic(g: &mut Gen) -> Option<usize> {
     let starts = starts.join(", ");
     if g.chance(2) {
         let update = g.operand(g.val(x).dtype, &sizes.clone());
-        let text = format!("dynamic_update_slice({{{x}}}, {{{update}}}, {starts}, bounds: \"clamp\")");
+        let text =
+            format!("dynamic_update_slice({{{x}}}, {{{update}}}, {starts}, bounds: \"clamp\")");
         let other = g.val(update).clone();
         let mut value = like(g, x, old);
         (value.lo, value.hi) = (value.lo.min(other.lo), value.hi.max(other.hi));

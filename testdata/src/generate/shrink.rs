@@ -91,10 +91,8 @@ fn candidates(entry: &Entry) -> Vec<Entry> {
                 less.stmts[i].source = Source::Also(usize::MAX);
             }
             Source::Expr(text) => {
-                let has_more = entry
-                    .stmts
-                    .iter()
-                    .any(|s| matches!(s.source, Source::Also(of) if of == i));
+                let has_more =
+                    entry.stmts.iter().any(|s| matches!(s.source, Source::Also(of) if of == i));
                 if has_more || differentiated.contains(&i) || entry.results == [i] {
                     continue;
                 }
