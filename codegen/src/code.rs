@@ -2,9 +2,11 @@
 //! module holds.
 
 use crate::target::Isa;
-use crate::{CodegenError, Cpu, backend, check, emit, prepare, target};
+use crate::{
+    CodegenError, Compiled, Cpu, backend, check, compile_kernel, parallel, prepare, target,
+};
 use cranelift_codegen::binemit::Reloc;
-use cranelift_codegen::ir::{LibCall, UserFuncName};
+use cranelift_codegen::ir::LibCall;
 use cranelift_module::{ModuleReloc, ModuleRelocTarget};
 use tfc_kernel::program::Program;
 
@@ -60,32 +62,16 @@ pub(crate) fn compile_for(program: &Program, cpu: Cpu) -> Result<Code, CodegenEr
     check(program)?;
     let Isa { isa, features } = target::isas(cpu, false, None)?.swap_remove(0);
     let emit_target = target::emit_target(isa.as_ref());
-    let mut ctx = cranelift_codegen::Context::new();
-    let mut control = Default::default();
-    let mut kernels = vec![];
-    for (i, kernel) in program.kernels.iter().enumerate() {
-        let prepared = prepare(kernel)?;
-        ctx.clear();
-        ctx.func = emit::function(&prepared, UserFuncName::user(0, i as u32), emit_target);
-        ctx.compile(isa.as_ref(), &mut control).map_err(|e| CodegenError::Kernel {
-            kernel: kernel.name.clone(),
-            message: format!("{:?}", e.inner),
-        })?;
-        let Some(compiled) = ctx.compiled_code() else {
-            return Err(CodegenError::Backend("no code".into()));
-        };
+    let compiled = parallel::map(&program.kernels, |i, kernel| {
         let id = cranelift_module::FuncId::from_u32(i as u32);
-        let fixes = compiled
-            .buffer
-            .relocs()
-            .iter()
-            .map(|r| Fix::new(&ModuleReloc::from_mach_reloc(r, &ctx.func, id)))
-            .collect::<Result<_, _>>()?;
-        kernels.push(KernelCode {
-            bytes: compiled.code_buffer().to_vec(),
-            align: u64::from(compiled.buffer.alignment).max(32),
-            fixes,
-        });
+        let kernel = prepare(kernel)?;
+        compile_kernel(isa.as_ref(), emit_target, &kernel, id)
+    });
+    let mut kernels = vec![];
+    for compiled in compiled {
+        let Compiled { bytes, align, relocs } = compiled?;
+        let fixes = relocs.iter().map(Fix::new).collect::<Result<_, _>>()?;
+        kernels.push(KernelCode { bytes, align, fixes });
     }
     Ok(Code { target: isa.triple().to_string(), features, kernels })
 }

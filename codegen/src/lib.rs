@@ -24,6 +24,7 @@ mod code;
 mod emit;
 mod jit;
 mod object;
+mod parallel;
 pub mod ptx;
 pub mod schedule;
 mod target;
@@ -37,7 +38,7 @@ pub use text::{asm_text, clif_text};
 
 use cranelift_codegen::ir::UserFuncName;
 use cranelift_codegen::isa::TargetIsa;
-use cranelift_module::{FuncId, Linkage, Module};
+use cranelift_module::{FuncId, Linkage, Module, ModuleReloc};
 use std::borrow::Cow;
 use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
@@ -106,32 +107,46 @@ pub(crate) fn define_kernels(
 ) -> Result<Vec<FuncId>, CodegenError> {
     let target = target::emit_target(isa);
     let mut ids = vec![];
-    let mut ctx = cranelift_codegen::Context::new();
-    let mut control = Default::default();
     for (i, kernel) in kernels.iter().enumerate() {
         let sig = emit::signature(isa.default_call_conv());
         let id =
             module.declare_function(&symbol(i, kernel), Linkage::Local, &sig).map_err(backend)?;
-        ctx.clear();
-        ctx.func = emit::function(kernel, UserFuncName::user(0, id.as_u32()), target);
-        // The module's own instruction set may be another one: compile here.
-        ctx.compile(isa, &mut control).map_err(|e| CodegenError::Kernel {
-            kernel: kernel.name.clone(),
-            message: format!("{:?}", e.inner),
-        })?;
-        let Some(compiled) = ctx.compiled_code() else {
-            return Err(CodegenError::Backend("no code".into()));
-        };
-        let relocs: Vec<_> = compiled
-            .buffer
-            .relocs()
-            .iter()
-            .map(|r| cranelift_module::ModuleReloc::from_mach_reloc(r, &ctx.func, id))
-            .collect();
-        let alignment = u64::from(compiled.buffer.alignment).max(32);
-        let code = compiled.code_buffer().to_vec();
-        module.define_function_bytes(id, alignment, &code, &relocs).map_err(backend)?;
         ids.push(id);
     }
+    let compiled = parallel::map(kernels, |i, kernel| compile_kernel(isa, target, kernel, ids[i]));
+    for (id, compiled) in ids.iter().zip(compiled) {
+        let Compiled { bytes, align, relocs } = compiled?;
+        module.define_function_bytes(*id, align, &bytes, &relocs).map_err(backend)?;
+    }
     Ok(ids)
+}
+
+/// The machine code of a kernel.
+pub(crate) struct Compiled {
+    pub bytes: Vec<u8>,
+    pub align: u64,
+    pub relocs: Vec<ModuleReloc>,
+}
+
+/// Compiles one kernel, as [`prepare`] leaves it, for `isa`, which may be another one
+/// than the module's own.
+pub(crate) fn compile_kernel(
+    isa: &dyn TargetIsa,
+    target: emit::Target,
+    kernel: &Kernel,
+    id: FuncId,
+) -> Result<Compiled, CodegenError> {
+    let name = UserFuncName::user(0, id.as_u32());
+    let mut ctx = cranelift_codegen::Context::for_function(emit::function(kernel, name, target));
+    ctx.compile(isa, &mut Default::default()).map_err(|e| CodegenError::Kernel {
+        kernel: kernel.name.clone(),
+        message: format!("{:?}", e.inner),
+    })?;
+    let Some(compiled) = ctx.compiled_code() else {
+        return Err(CodegenError::Backend("no code".into()));
+    };
+    let relocs = compiled.buffer.relocs().iter();
+    let relocs = relocs.map(|r| ModuleReloc::from_mach_reloc(r, &ctx.func, id)).collect();
+    let align = u64::from(compiled.buffer.alignment).max(32);
+    Ok(Compiled { bytes: compiled.code_buffer().to_vec(), align, relocs })
 }

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
@@ -40,6 +41,9 @@ pub struct Options {
     /// Check every result, and name the first op that makes a NaN, or an infinity
     /// from finite numbers. The graph is lowered as written, and slow.
     pub check_numerics: bool,
+    /// Refuse what the graph reads or writes outside of this directory when it runs;
+    /// see [`Options::sandbox`].
+    pub sandbox: Option<PathBuf>,
 }
 
 impl Options {
@@ -91,6 +95,27 @@ impl Options {
         self
     }
 
+    /// Confines a module to a directory: what its graph names (`save`, `restore`,
+    /// files of readers) must lie below it, or is error E0810. Paths given from Rust,
+    /// such as to [`Module::save_checkpoint`](crate::Module::save_checkpoint), are not
+    /// confined. For what a graph names when it is loaded, see
+    /// [`load_inside`](crate::load_inside).
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let dir = dir.path();
+    /// let text = "graph g\nvar n: f32[] = 1\nentry keep() { save(n, path: \"/tmp/n.safetensors\") }";
+    /// let module = tfc::compile_with(&tfc::parse(text)?, &tfc::Options::new().sandbox(dir))?;
+    /// let error = module.call("keep", ()).unwrap_err();
+    /// assert_eq!(error.code(), tfc::ErrorCode::OUTSIDE_SANDBOX);
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn sandbox(mut self, dir: impl Into<PathBuf>) -> Options {
+        self.sandbox = Some(dir.into());
+        self
+    }
+
     /// Gives the module this many threads of its own.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
@@ -126,6 +151,7 @@ impl std::fmt::Debug for Options {
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)
             .field("check_numerics", &self.check_numerics)
+            .field("sandbox", &self.sandbox)
             .field("print", &self.print.is_some())
             .finish()
     }
@@ -331,10 +357,4 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
         egraph,
         ..tfc_passes::Options::default()
     }
-}
-
-/// What only the passes find out about a graph.
-#[cfg(feature = "cli")]
-pub(crate) fn differentiate(graph: &Graph, sources: &SourceMap) -> Result<()> {
-    compile(graph, sources, &Options::default(), &mut Timings::default()).map(|_| ())
 }

@@ -74,12 +74,17 @@ impl Error {
 /// files and state.
 impl From<tfc_runtime::Error> for Error {
     fn from(error: tfc_runtime::Error) -> Error {
-        let mut diag = Diag::error(error.code().as_str(), error.message());
-        diag.notes = error.notes().to_vec();
-        if let Some(help) = error.help_text() {
-            diag = diag.help(help);
-        }
-        diag.into()
+        diag_of(&error).into()
+    }
+}
+
+/// A failure of the runtime as a finding.
+pub(crate) fn diag_of(error: &tfc_runtime::Error) -> Diag {
+    let mut diag = Diag::error(error.code().as_str(), error.message());
+    diag.notes = error.notes().to_vec();
+    match error.help_text() {
+        Some(help) => diag.help(help),
+        None => diag,
     }
 }
 

@@ -78,7 +78,7 @@ pub use builder::{
 };
 pub use driver::{Compiled, Math, Options};
 pub use error::{Error, Exit, Result};
-pub use load::{load, load_with, parse};
+pub use load::{load, load_inside, load_with, parse, parse_inside};
 pub use module::{Entry, Module, Restored, compile, compile_with};
 pub(crate) use names::names;
 pub use ndarray;

@@ -1,12 +1,13 @@
 //! Graph text from files, standard input or strings, to a resolved graph.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, diag_of};
 use crate::source;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use tfc_ir::diag::{Diag, Severity, SourceMap};
-use tfc_ir::text::{self, Loader};
+use tfc_ir::text::{self, Loader, Refusal};
 use tfc_ir::{Graph, Tensor};
+use tfc_runtime::{ErrorCode, Sandbox};
 
 /// A graph with the text it came from.
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ pub fn parse(text: &str) -> Result<Graph> {
 
 /// Parses and resolves a graph file; its data files are relative to it.
 pub fn load(path: impl AsRef<Path>) -> Result<Graph> {
-    load_path(path.as_ref()).map(|loaded| loaded.graph)
+    load_path(path.as_ref(), &[], &Sandbox::default()).map(|loaded| loaded.graph)
 }
 
 /// [`load`], with other values for some of the file's top-level `let`s, written as
@@ -47,7 +48,32 @@ pub fn load(path: impl AsRef<Path>) -> Result<Graph> {
 /// ```
 pub fn load_with(path: impl AsRef<Path>, lets: &[(&str, &str)]) -> Result<Graph> {
     let lets: Vec<Let> = lets.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect();
-    load_path_with(path.as_ref(), &lets).map(|loaded| loaded.graph)
+    load_path(path.as_ref(), &lets, &Sandbox::default()).map(|loaded| loaded.graph)
+}
+
+/// [`load`], of a graph that is not trusted: what it names (`use`, `file(..)`) must
+/// lie below a directory, or is error E0810. The graph file itself may lie anywhere.
+///
+/// What it names when it runs is confined by [`Options::sandbox`](crate::Options::sandbox).
+///
+/// ```
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let dir = dir.path();
+/// let text = "graph g\nvar w: f32[2] = file(\"../w.npy\")\nentry f() -> (w: f32[2]) { return w }";
+/// std::fs::write(dir.join("g.graph"), text).unwrap();
+/// let error = tfc::load_inside(dir.join("g.graph"), dir).unwrap_err();
+/// assert_eq!(error.code(), tfc::ErrorCode::OUTSIDE_SANDBOX);
+/// ```
+pub fn load_inside(path: impl AsRef<Path>, sandbox: impl AsRef<Path>) -> Result<Graph> {
+    let sandbox = Sandbox::below(sandbox.as_ref())?;
+    load_path(path.as_ref(), &[], &sandbox).map(|loaded| loaded.graph)
+}
+
+/// [`parse`], confined as by [`load_inside`].
+pub fn parse_inside(text: &str, sandbox: impl AsRef<Path>) -> Result<Graph> {
+    let sandbox = Sandbox::below(sandbox.as_ref())?;
+    let files = Files { dir: PathBuf::new(), sandbox };
+    parse_as("<string>", text, &files).map(|loaded| loaded.graph)
 }
 
 /// Another value for a top-level `let`: its name and an expression.
@@ -65,19 +91,26 @@ pub fn read(path: &Path) -> Result<(String, String)> {
     }
 }
 
-/// Reads, parses and resolves; `-` is standard input.
-pub fn load_path(path: &Path) -> Result<Loaded> {
-    load_path_with(path, &[])
+/// Reads, parses and resolves, with other values for some `let`s; `-` is standard
+/// input.
+pub fn load_path(path: &Path, lets: &[Let], sandbox: &Sandbox) -> Result<Loaded> {
+    let (name, text) = read(path)?;
+    resolve(path, &name, &text, lets, sandbox)
 }
 
-/// [`load_path`], with other values for some `let`s.
-pub fn load_path_with(path: &Path, lets: &[Let]) -> Result<Loaded> {
-    let (name, text) = read(path)?;
-    let files = match path.parent() {
-        Some(dir) if path.as_os_str() != "-" => Files::in_dir(dir),
-        _ => Files::here(),
+/// [`load_path`], of a file that was read: its name and its text.
+pub fn resolve(
+    path: &Path,
+    name: &str,
+    text: &str,
+    lets: &[Let],
+    sandbox: &Sandbox,
+) -> Result<Loaded> {
+    let dir = match path.parent() {
+        Some(dir) if path.as_os_str() != "-" => dir.to_path_buf(),
+        _ => PathBuf::new(),
     };
-    parse_with(&name, &text, &files, lets)
+    parse_with(name, text, &Files { dir, sandbox: sandbox.clone() }, lets)
 }
 
 /// The graph files that were read: the one named, and those it uses.
@@ -94,27 +127,12 @@ pub fn source_files(path: &Path, sources: &SourceMap) -> Vec<PathBuf> {
     files
 }
 
-/// The graph read last, for the report of a crash.
-static INPUT: Mutex<Option<(String, String)>> = Mutex::new(None);
-
-fn remember(name: &str, text: &str) {
-    if let Ok(mut input) = INPUT.lock() {
-        *input = Some((name.to_string(), text.to_string()));
-    }
-}
-
-/// Name and text of the graph read last. None while it is being changed.
-pub fn last_input() -> Option<(String, String)> {
-    INPUT.try_lock().ok()?.clone()
-}
-
 /// Parses and resolves text under a name.
 pub fn parse_as(name: &str, text: &str, loader: &dyn Loader) -> Result<Loaded> {
     parse_with(name, text, loader, &[])
 }
 
 fn parse_with(name: &str, text: &str, loader: &dyn Loader, lets: &[Let]) -> Result<Loaded> {
-    remember(name, text);
     let mut sources = SourceMap::default();
     let file = sources.add(name, text);
     let (graph, diags) = text::load_with(&mut sources, file, loader, lets);
@@ -133,31 +151,35 @@ fn parse_with(name: &str, text: &str, loader: &dyn Loader, lets: &[Let]) -> Resu
 /// Data and source files of a graph, relative to a directory.
 pub struct Files {
     dir: PathBuf,
+    sandbox: Sandbox,
 }
 
 impl Files {
-    /// Relative to the current directory.
+    /// Relative to the current directory, and anywhere.
     pub fn here() -> Files {
-        Files { dir: PathBuf::new() }
-    }
-
-    /// Relative to a directory.
-    pub fn in_dir(dir: &Path) -> Files {
-        Files { dir: dir.to_path_buf() }
+        Files { dir: PathBuf::new(), sandbox: Sandbox::default() }
     }
 }
 
 impl Loader for Files {
-    fn tensor(&self, path: &str, key: Option<&str>) -> std::result::Result<Tensor, String> {
+    fn tensor(&self, path: &str, key: Option<&str>) -> std::result::Result<Tensor, Refusal> {
         let full = self.dir.join(path);
         // Without a key, an archive must hold one array.
-        let buf = tfc_runtime::io::tensor_file(&full, key, key.unwrap_or(""), None)
+        let name = key.unwrap_or("");
+        let file = self.sandbox.open(&full);
+        let buf = file.and_then(|f| tfc_runtime::io::tensor_in(&full, f, key, name, None));
+        match buf {
+            Ok(buf) => Ok(crate::value::tensor_of(&buf)),
+            Err(e) if e.code() == ErrorCode::OUTSIDE_SANDBOX => {
+                Err(Refusal::Finding(Box::new(diag_of(&e))))
+            }
             // The path as the graph has it.
-            .map_err(|e| e.message().replace(&full.display().to_string(), path))?;
-        Ok(crate::value::tensor_of(&buf))
+            Err(e) => Err(e.message().replace(&full.display().to_string(), path).into()),
+        }
     }
 
-    fn source(&self, path: &str) -> std::result::Result<String, String> {
-        source::read_file(&self.dir.join(path)).map_err(|refusal| refusal.in_words(path))
+    fn source(&self, path: &str) -> std::result::Result<String, Refusal> {
+        let text = source::read_inside(&self.dir.join(path), &self.sandbox);
+        text.map_err(|refusal| refusal.in_graph(path))
     }
 }

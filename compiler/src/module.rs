@@ -110,6 +110,10 @@ impl Module {
         let runtime = tfc_runtime::Options {
             pool: options.threads.map(|n| Arc::new(tfc_runtime::Pool::new(n.max(1)))),
             print: options.print.clone(),
+            sandbox: match &options.sandbox {
+                Some(dir) => tfc_runtime::Sandbox::below(dir)?,
+                None => tfc_runtime::Sandbox::default(),
+            },
             keep: Some(Box::new(code.clone())),
             ..tfc_runtime::Options::default()
         };
@@ -152,6 +156,12 @@ impl Module {
     /// directory unless told.
     pub fn set_directory(&self, dir: impl AsRef<Path>) {
         self.model.set_directory(dir.as_ref());
+    }
+
+    /// Says whether losses that are minimized, and variables that are saved, may be
+    /// NaN or infinite; unless told so they are errors E0533 and E0534.
+    pub fn allow_nan(&self, allowed: bool) {
+        self.model.allow_nan(allowed);
     }
 
     /// Names of the entries.

@@ -1,11 +1,13 @@
 //! Reading graph text: what may be read, how much of it, and what a file is that
 //! holds no graph.
 
-use crate::error::reason;
+use crate::error::{diag_of, reason};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
 use tfc_ir::diag::Diag;
+use tfc_ir::text;
+use tfc_runtime::Sandbox;
 
 /// Bytes of one graph file: what does not fit belongs in data files.
 pub const MAX_SOURCE: u64 = 256 << 20;
@@ -18,6 +20,8 @@ pub enum Refusal {
     Other(&'static str, &'static str),
     /// It is not text, from this byte on.
     Binary(usize),
+    /// It lies outside the sandbox.
+    Outside(tfc_runtime::Error),
 }
 
 impl Refusal {
@@ -34,21 +38,37 @@ impl Refusal {
                 Diag::error("E0153", format!("`{name}` is not text: byte {at} is not UTF-8"))
                     .help("a graph is a text file; `tfc new NAME` makes one to start from")
             }
+            Refusal::Outside(error) => diag_of(&error),
         }
     }
 
-    /// In a few words, under a line that names the file.
-    pub fn in_words(self, path: &str) -> String {
-        match self {
+    /// As the front end wants it, about a file that a graph calls `path`.
+    pub fn in_graph(self, path: &str) -> text::Refusal {
+        let why = match self {
+            Refusal::Outside(error) => return text::Refusal::Finding(Box::new(diag_of(&error))),
             Refusal::Unreadable(why) => format!("cannot read `{path}`: {why}"),
             Refusal::Other(what, _) => format!("`{path}` is {what}, not a graph"),
             Refusal::Binary(at) => format!("`{path}` is not text: byte {at} is not UTF-8"),
-        }
+        };
+        why.into()
     }
+}
+
+/// The text of a graph file that must lie in the sandbox.
+pub fn read_inside(path: &Path, sandbox: &Sandbox) -> Result<String, Refusal> {
+    sandbox.admit(path).map_err(Refusal::Outside)?;
+    read_opened(path, &|file| sandbox.confirm(path, file).map_err(Refusal::Outside))
 }
 
 /// The text of a graph file.
 pub fn read_file(path: &Path) -> Result<String, Refusal> {
+    read_opened(path, &|_| Ok(()))
+}
+
+fn read_opened(
+    path: &Path,
+    look: &dyn Fn(&File) -> Result<(), Refusal>,
+) -> Result<String, Refusal> {
     let unreadable = |e: io::Error| Refusal::Unreadable(reason(&e));
     // Looked at before it is opened: opening a pipe or a device may wait or act.
     let kind = fs::metadata(path).map_err(unreadable)?.file_type();
@@ -58,14 +78,15 @@ pub fn read_file(path: &Path) -> Result<String, Refusal> {
     if !kind.is_file() && !is_pipe(kind) {
         return Err(Refusal::Unreadable("it is a device, not a file".into()));
     }
-    let bytes = read_limited(File::open(path).map_err(unreadable)?)?;
-    text(path, bytes)
+    let file = File::open(path).map_err(unreadable)?;
+    look(&file)?;
+    text_of(path, read_limited(file)?)
 }
 
 /// The text of standard input.
 pub fn read_stdin() -> Result<String, Refusal> {
     let bytes = read_limited(io::stdin().lock())?;
-    text(Path::new(""), bytes)
+    text_of(Path::new(""), bytes)
 }
 
 #[cfg(unix)]
@@ -91,7 +112,7 @@ fn read_limited(from: impl Read) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-fn text(path: &Path, bytes: Vec<u8>) -> Result<String, Refusal> {
+fn text_of(path: &Path, bytes: Vec<u8>) -> Result<String, Refusal> {
     if let Some((what, help)) = other(path, &bytes) {
         return Err(Refusal::Other(what, help));
     }

@@ -75,6 +75,18 @@ fn queues_and_runners() {
     assert_eq!(run(&mut program(dir.path(), "queues")), "ok\n");
 }
 
+#[test]
+fn options_of_loading() {
+    let dir = tempfile::tempdir().unwrap();
+    // What the graph writes beside its folder ends up in a folder of the test's.
+    let here = dir.path().join("here");
+    std::fs::create_dir(&here).unwrap();
+    let graph = sources().join("options.graph");
+    run(&mut tfc(&here, &[graph.to_str().unwrap(), "--emit", "lib"]));
+    run(cc(&here, &sources().join("options.c"), "options").arg("liboptions.a").args(LIBS));
+    assert_eq!(run(&mut program(&here, "options")), "ok\n");
+}
+
 /// Two graphs called `net` that differ in a number, each with a C file that
 /// prints what it makes of 1.
 fn twins(dir: &Path, emit: &str, prefixes: [&str; 2]) {

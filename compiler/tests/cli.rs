@@ -629,6 +629,8 @@ fn indices_out_of_range_are_told() {
     let line = ["run", "l.graph", "xent", "--feed", "z=[[1, 2, 3]]", "--feed", "labels=[-1]"];
     let text = fails(&s.tfc(&line), 1, "E0510");
     assert!(text.contains("there are 3 classes") && text.contains("`labels[0]`"), "{text}");
+    // The user's call of the loss, not the line of the library.
+    assert!(text.contains("l.graph:11:15") && !text.contains("<nn>"), "{text}");
     // The call that failed did not count itself.
     let text = ok(&program(&["look", "--feed", "ids=[2]", "--state", "s.safetensors"]));
     assert!(text.contains("n: i32[] 1"), "{text}");

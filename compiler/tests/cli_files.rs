@@ -233,3 +233,42 @@ fn what_is_given_to_a_program_is_named() {
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success() && error.contains("torch.save"), "{error}");
 }
+
+/// An array of 256 GB, most of it a hole: whoever reads all of it does not come back.
+fn huge_array(path: &Path) {
+    let shape = (1u64 << 20, 1u64 << 16);
+    let mut header = format!(
+        "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}",
+        shape.0, shape.1
+    );
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((header.len() as u16).to_le_bytes());
+    bytes.extend(header.as_bytes());
+    fs::write(path, &bytes).unwrap();
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.set_len(bytes.len() as u64 + shape.0 * shape.1 * 4).unwrap();
+}
+
+/// Batches of feeds and records of readers come from files that no memory holds.
+#[cfg(target_os = "linux")]
+#[test]
+fn arrays_larger_than_memory_are_read_in_parts() {
+    let dir = sandbox();
+    huge_array(&dir.path().join("huge.npy"));
+    let graph = "graph h\ndim B\nreader rows: npy(\"huge.npy\", f32[65536], epochs: 1)\n\
+        entry f(x: f32[B, 65536]) -> (s: f32[]) {\n  return sum(x)\n}\n\
+        entry next() -> (s: f32[]) {\n  return sum(dequeue(rows))\n}\n";
+    fs::write(dir.path().join("h.graph"), graph).unwrap();
+    let run = ["run", "h.graph", "f", "--feed", "x=huge.npy", "--batch", "4", "--steps", "3"];
+    stdout(&tfc(dir.path(), &run));
+    let shuffled = [&run[..], &["--shuffle", "1", "--out", "s=s.npy"]].concat();
+    stdout(&tfc(dir.path(), &shuffled));
+    stdout(&tfc(dir.path(), &["run", "h.graph", "next", "--steps", "3"]));
+    // All at once is too much, and is said to be.
+    let all = tfc(dir.path(), &["run", "h.graph", "f", "--feed", "x=huge.npy"]);
+    fails(&all, "E0516", "memory");
+}

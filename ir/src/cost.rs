@@ -100,7 +100,7 @@ pub fn as_lowered(cx: &CostCx<'_>) -> Cost {
             counted(cx, result.elements() * Dim::constant(i64::from(each)))
         }
         Lower::Index(_) => counted(cx, none()),
-        Lower::Reduce(_) | Lower::Scan(_) => counted(cx, cx.elements(0)),
+        Lower::Reduce(_) | Lower::Scan(_) | Lower::Call(..) => counted(cx, cx.elements(0)),
         Lower::Contract(Contraction::ScatterAdd) => counted(cx, cx.elements(2)),
         Lower::Contract(kind) => {
             let multiply_adds = contraction(*kind, cx.attrs, cx.operands, result);

@@ -4,7 +4,7 @@
 //! knowing ops. Nothing here has to be said for a result to be right: a fact that is
 //! left out costs an optimisation, so an op says what it knows and lets
 //! `..Facts::NONE` stand for the rest. A fact that is wrong makes results wrong;
-//! `passes/tests/facts.rs` tries each on values.
+//! `ir/tests/facts.rs` tries them on values.
 
 use crate::magnitude::Magnitude;
 use crate::rule::Fact;

@@ -9,6 +9,7 @@ use crate::kernel::{Combine, Elementary, Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::vjp::ExpandFn;
 use crate::{Attrs, Dim, Op, TensorType};
 use tfc_abi::plan::QueueAction;
+pub use tfc_abi::routine::Func as Routine;
 
 pub enum Lower {
     /// One result element from the operand elements at the same index.
@@ -25,6 +26,9 @@ pub enum Lower {
     Scan(Combine),
     /// A dense contraction the runtime does.
     Contract(Contraction),
+    /// A routine of the runtime; its buffers are the result and the operands, its
+    /// numbers what the function gives.
+    Call(Routine, fn(&CallCx<'_>) -> Vec<Dim>),
     /// Rewritten into other ops before fusion.
     Expand(ExpandFn),
     /// The value is in the attributes.
@@ -33,6 +37,13 @@ pub enum Lower {
     Step(StepKind),
     /// Gone before lowering.
     Never,
+}
+
+/// What an op is told that calls a routine.
+pub struct CallCx<'a> {
+    pub attrs: &'a Attrs,
+    pub operands: &'a [&'a TensorType],
+    pub result: &'a TensorType,
 }
 
 /// Which step of a plan an op with an effect becomes, and what the interpreter does.

@@ -1,23 +1,23 @@
 //! Every code shows itself, and every fix works.
 
 use tfc_ir::diag::{SourceMap, Style, render};
-use tfc_ir::text::{Loader, load};
+use tfc_ir::text::{Loader, Refusal, load};
 use tfc_ir::{DType, Tensor, codes};
 
 /// Two files and nothing else.
 struct Files;
 
 impl Loader for Files {
-    fn tensor(&self, path: &str, _key: Option<&str>) -> Result<Tensor, String> {
+    fn tensor(&self, path: &str, _key: Option<&str>) -> Result<Tensor, Refusal> {
         match path {
             "float_2.npy" => Ok(Tensor::splat(DType::F32, vec![2], 1.0)),
             "int_2.npy" => Ok(Tensor::splat(DType::I32, vec![2], 1.0)),
-            _ => Err("no such file".to_string()),
+            _ => Err("no such file".to_string().into()),
         }
     }
 
-    fn source(&self, _path: &str) -> Result<String, String> {
-        Err("no such file".to_string())
+    fn source(&self, _path: &str) -> Result<String, Refusal> {
+        Err("no such file".to_string().into())
     }
 }
 

@@ -205,7 +205,10 @@ fn every_gradient_has_a_row() {
         .filter(|op| matches!(op.def().grad, Grad::Vjp(_)) && !covered.contains(op))
         .map(|op| op.name())
         .collect();
-    assert!(missing.is_empty(), "no row for {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "add a row with inputs for the gradient check to `rows()` in ir/tests/rows/mod.rs: {missing:?}"
+    );
 }
 
 #[test]

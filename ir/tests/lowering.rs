@@ -258,5 +258,9 @@ fn every_pulled_or_expanded_op_has_a_row() {
         .filter(|op| !covered.contains(op))
         .map(|op| op.name())
         .collect();
-    assert!(missing.is_empty(), "no row for {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "add a row with inputs to `rows()` (with a gradient) or `other_rows()` in \
+         ir/tests/rows/mod.rs: {missing:?}"
+    );
 }

@@ -115,6 +115,77 @@ fn reductions_over_some_all_and_no_elements() {
     assert_eq!(eval(Op::Mean, &[large], axes(&[0])).to_f64(), [60000.0]);
 }
 
+/// From mpmath, to 18 digits.
+#[test]
+fn elementary_functions() {
+    for (op, x, want) in [
+        (Op::Atan, 0.75, 0.643501108793284387),
+        (Op::Atan, -20.0, -1.52083793107295386),
+        (Op::Asin, 0.5, 0.523598775598298873),
+        (Op::Asin, -0.875, -1.06543581651073931),
+        (Op::Acos, 0.5, 1.04719755119659775),
+        (Op::Acos, -0.875, 2.63623214330563593),
+        (Op::Tan, 1.25, 3.00956967386283129),
+        (Op::Tan, -3.0, 0.142546543074277805),
+        (Op::Sinh, 0.75, 0.822316731935829981),
+        (Op::Sinh, -5.0, -74.203210577788759),
+        (Op::Cosh, 0.75, 1.29468328467684469),
+        (Op::Cosh, -5.0, 74.2099485247878444),
+        (Op::Asinh, 0.75, std::f64::consts::LN_2),
+        (Op::Asinh, -1000.0, -7.60090270954198861),
+        (Op::Acosh, 1.0625, 0.35173739004326058),
+        (Op::Acosh, 30.0, 4.09406666863208513),
+        (Op::Atanh, 0.5, 0.549306144334054846),
+        (Op::Atanh, -0.96875, -2.07156736319576634),
+        (Op::Erfc, 0.5, 0.479500122186953462),
+        (Op::Erfc, 5.0, 1.53745979442803485e-12),
+        (Op::Cbrt, 10.0, 2.15443469003188372),
+        (Op::Cbrt, -0.001953125, -0.125),
+    ] {
+        let x = Tensor::splat(DType::F64, vec![], x);
+        let got = eval(op, &[x], Attrs::none()).to_f64()[0];
+        assert!((got - want).abs() <= 1e-15 * f64::abs(want), "{}: {got}, not {want}", op.name());
+    }
+    for (y, x, want) in [(1.0, -2.0, 2.67794504458898712), (-3.0, 0.5, -1.40564764938026978)] {
+        let two = [y, x].map(|v| Tensor::splat(DType::F64, vec![], v));
+        let got = eval(Op::Atan2, &two, Attrs::none()).to_f64()[0];
+        assert!((got - want).abs() <= 1e-15, "atan2: {got}, not {want}");
+    }
+}
+
+/// As NumPy sorts, with `kind="stable"`.
+#[test]
+fn sorting_is_stable_and_nan_is_last() {
+    let x = f32s(&[8], &[2.0, f64::NAN, -0.0, 0.0, 2.0, f64::NEG_INFINITY, f64::NAN, 1.0]);
+    let attrs =
+        |down| Attrs::none().with("axis", Attr::Int(0)).with("descending", Attr::Bool(down));
+    let places = |down| eval(Op::ArgSort, std::slice::from_ref(&x), attrs(down)).to_i64();
+    assert_eq!(places(false), [5, 2, 3, 7, 0, 4, 1, 6]);
+    assert_eq!(places(true), [0, 4, 7, 2, 3, 5, 1, 6]);
+    let sorted = eval(Op::Sort, std::slice::from_ref(&x), attrs(true)).to_f64();
+    assert_eq!(sorted[..6], [2.0, 2.0, 1.0, 0.0, 0.0, f64::NEG_INFINITY]);
+    assert!(sorted[6..].iter().all(|v| v.is_nan()));
+    let grid = ints(DType::I32, &[3, 1, 2, 9, 9, 7]);
+    let grid = Tensor::from_i64(DType::I32, vec![2, 3], grid.to_i64());
+    let top = |op, axis| {
+        let attrs = Attrs::none().with("k", Attr::Int(2)).with("axis", Attr::Int(axis));
+        eval(op, std::slice::from_ref(&grid), attrs).to_i64()
+    };
+    assert_eq!(top(Op::TopK, 1), [3, 2, 9, 9]);
+    assert_eq!(top(Op::TopKIndex, 1), [0, 2, 0, 1]);
+    assert_eq!(top(Op::TopK, 0), [9, 9, 7, 3, 1, 2]);
+    let ids = Tensor::from_i64(DType::I32, vec![2, 1], [2, 0]);
+    let along = Attrs::none().with("axis", Attr::Int(1));
+    assert_eq!(eval(Op::TakeAlong, &[grid.clone(), ids], along).to_i64(), [2, 9]);
+    let b = Dim::sym("B");
+    let err = refused(
+        Op::TopK,
+        &[ty(DType::F32, &[b, 3i64.into()])],
+        Attrs::none().with("k", Attr::Int(4)).with("axis", Attr::Int(1)),
+    );
+    assert_eq!((err.code, &*err.message), ("E0244", "`top_k` cannot take 4 of 3"));
+}
+
 #[test]
 fn indices_of_extremes() {
     let arg = |op, values: &[f64]| {

@@ -17,6 +17,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::facts::{IntRange, IntegersCx};
 use tfc_ir::graph::Def;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::{Effect, Moves};
 use tfc_ir::ops::bounds::{self, IndexUse, IndicesCx};
 use tfc_ir::{Attr, Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId};
@@ -98,7 +99,7 @@ fn hoist(func: &mut Func, region: RegionId) {
     let mut places: BTreeMap<NodeId, usize> = BTreeMap::new();
     for id in nodes {
         let node = &func.nodes[id];
-        if node.op == Op::CheckIndex {
+        if is_check(node) {
             let defined = match func.values[node.operands[0]].def {
                 Def::Node(def, _) => places.get(&def).map_or(0, |at| at + 1),
                 Def::Param(..) => 0,
@@ -122,6 +123,10 @@ fn hoist(func: &mut Func, region: RegionId) {
     func.regions[region].nodes = out;
 }
 
+fn is_check(node: &Node) -> bool {
+    matches!(node.op.def().lower, Lower::Step(StepKind::CheckIndex))
+}
+
 /// Whether a node, or one inside it, writes variables.
 fn acts(func: &Func, id: NodeId) -> bool {
     any(func, id, &|node| node.op.def().effect == Effect::Write)
@@ -131,7 +136,7 @@ fn acts(func: &Func, id: NodeId) -> bool {
 /// takes from a queue.
 fn seen(func: &Func, id: NodeId) -> bool {
     any(func, id, &|node| match node.op.def().effect {
-        Effect::Io => node.op != Op::CheckIndex,
+        Effect::Io => !is_check(node),
         Effect::Write => tfc_ir::ops::queue::is_queue_op(node.op),
         Effect::Stack => true,
         _ => false,

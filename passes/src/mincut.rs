@@ -288,7 +288,7 @@ fn operands_of_contractions(func: &Func, turn: usize) -> BTreeSet<ValueId> {
     let mut out = BTreeSet::new();
     for id in func.regions[func.body].nodes.iter().skip(turn + 1) {
         let node = &func.nodes[*id];
-        if !matches!(node.op.def().lower, Lower::Contract(_)) {
+        if !matches!(node.op.def().lower, Lower::Contract(_) | Lower::Call(..)) {
             continue;
         }
         for operand in &node.operands {

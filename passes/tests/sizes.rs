@@ -5,7 +5,7 @@ mod support;
 
 use support::check;
 use tfc_ir::Graph;
-use tfc_ir::kernel::{Elementary, ScalarOp, Stmt};
+use tfc_ir::kernel::{Elementary, Kernel, ScalarOp, Stmt};
 use tfc_ir::program::Program;
 
 fn load(text: &str) -> Graph {
@@ -88,4 +88,77 @@ fn faults_4_overlapping_windows_repeat_no_work() {
          return max_pool(tanh(x), window: [2, 2], stride: [2, 2], pad: [0, 0, 0, 0])\n}\n",
     );
     assert_eq!(check(&graph, &[]).kernels.len(), 1);
+}
+
+/// What a program's operations cost, all loops counted, but for those below `least`.
+fn work(program: &Program, least: u32) -> i64 {
+    fn of(body: &[Stmt], least: u32) -> i64 {
+        let one = |s: &Stmt| match s {
+            Stmt::Loop(l) => l.extent.as_const().expect("a known size") * of(&l.body, least),
+            Stmt::Op { op, .. } if op.cost() >= least => i64::from(op.cost()),
+            _ => 0,
+        };
+        body.iter().map(one).sum()
+    }
+    program.kernels.iter().map(|k| of(&k.body, least)).sum()
+}
+
+/// A graph of one entry, with the layers at hand.
+fn graph(signature: &str, body: &str) -> Graph {
+    load(&format!("graph g\nuse nn\nentry f{signature} {{\n{body}}}\n"))
+}
+
+fn entry(signature: &str, body: &str) -> Program {
+    check(&graph(signature, body), &[])
+}
+
+/// A pool over normalised channels asks for most of them more than once.
+#[test]
+fn pooling_does_not_repeat_what_it_pools() {
+    let x = "(x: f32[1, 6, 9, 9]) -> (y: f32[1, 6";
+    let lrn = "  x = nn.lrn(x, radius: 2, k: 2.0, alpha: 0.5, beta: 0.75)\n";
+    let pool = "  x = max_pool(x, window: [3, 3], stride: [2, 2])\n";
+    let alone = entry(&format!("{x}, 9, 9])"), &format!("{lrn}  return x\n"));
+    let both = entry(&format!("{x}, 4, 4])"), &format!("{lrn}{pool}  return x\n"));
+    // A single multiplication may be done again, a power or a division not.
+    assert!(work(&alone, 4) > 0);
+    assert_eq!(work(&both, 4), work(&alone, 4));
+}
+
+/// The way back through a pool with stride 1 asks for each window nine times; which
+/// element of the window was the largest is found once.
+#[test]
+fn the_gradient_of_a_pool_searches_each_window_once() {
+    let geometry = "window: [3, 3], stride: [1, 1], pad: [1, 1, 1, 1]";
+    let index = format!("  i = max_pool_index(x, max_pool(x, {geometry}), {geometry})\n");
+    let grad = format!("  return max_pool_grad(ct, i, {geometry}, shape: [1, 2, 6, 6])\n");
+    let shape = "f32[1, 2, 6, 6]";
+    let signature = format!("(x: {shape}) -> (i: i32[1, 2, 6, 6])");
+    let searched = work(&entry(&signature, &format!("{index}  return i\n")), 0);
+    // Not run: any numbers are not such indices.
+    let indices = graph(&format!("(ct: {shape}, i: i32[1, 2, 6, 6]) -> (y: {shape})"), &grad);
+    let spread = tfc_passes::compile(&indices, &tfc_passes::Options::default()).expect("compiles");
+    let spread = work(&spread, 0);
+    let signature = format!("(ct: {shape}, x: {shape}) -> (y: {shape})");
+    let both = work(&entry(&signature, &format!("{index}{grad}")), 0);
+    assert!(both <= searched + spread, "{both} for {searched} and {spread}");
+}
+
+/// Kernels that differ by seeds, scales and lengths are one; so is an optimizer.
+#[test]
+fn kernels_that_differ_by_constants_are_one() {
+    let graph = load(
+        "graph g\nuse init\nuse optim\n\
+         var a: f32[6, 4] = init.normal(std: 0.5)\nvar b: f32[3] = init.normal(std: 0.25)\n\
+         var c: f32[2, 5] = init.normal(std: 0.125)\n\
+         entry f() -> (y: f32[]) {\n  y = sum(a * a) + sum(b * b) + sum(c * c)\n  \
+         minimize y over [a, b, c] with optim.adam(lr: 1e-2)\n  return y\n}\n",
+    );
+    let program = check(&graph, &[]);
+    let text = program.kernels_text();
+    let roots = |k: &&Kernel| k.to_string().contains("sqrt.f32");
+    let (large, small): (Vec<&Kernel>, Vec<&Kernel>) =
+        program.kernels.iter().filter(roots).partition(|k| statements(&k.body) > 60);
+    assert_eq!(large.len(), 1, "one generator of random numbers\n{text}");
+    assert_eq!(small.len(), 1, "one optimizer\n{text}");
 }

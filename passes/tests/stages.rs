@@ -57,7 +57,7 @@ fn stages_look_as_they_should() {
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 match first {
                     "plan" => program.plan_text(),
-                    _ => program.kernels.iter().map(|k| format!("{k}\n")).collect(),
+                    _ => program.kernels_text(),
                 }
             }
         };

@@ -35,6 +35,7 @@
 //! | E0803, E0804 | a file cannot be written, read |
 //! | E0805, E0806 | the CPU lacks something; the program is damaged or of another version |
 //! | E0807 | a C header of another library |
+//! | E0810 | a path in the graph leads out of the sandbox |
 //! | E0899 | a bug in tfc |
 //! | E0911, E0912, E0913, E0914 | no such entry, no such option, a value is missing, is wrong |
 

@@ -143,12 +143,25 @@ pub fn replace_with(
     links: Links,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
+    replace_checked(path, links, &|_| Ok(()), write)
+}
+
+/// As [`replace_with`]; `look` may refuse the file that was opened, before anything
+/// is written to it.
+pub(crate) fn replace_checked(
+    path: &Path,
+    links: Links,
+    look: &dyn Fn(&File) -> Result<()>,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<()> {
     if links == Links::Refuse
         && let Some(special) = open_special(path)?
     {
+        look(&special)?;
         return fill(&special, write).map_err(|e| cannot_write(path, &e));
     }
     let staged = Staged::new(path, links)?;
+    look(&staged.file)?;
     fill(&staged.file, write).map_err(|e| cannot_write(path, &e))?;
     staged.commit()
 }
@@ -340,13 +353,13 @@ fn set_mode(_path: &Path, _mode: Option<u32>) -> io::Result<()> {
 }
 
 #[cfg(unix)]
-fn same(a: &Metadata, b: &Metadata) -> bool {
+pub(crate) fn same(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino(), a.rdev()) == (b.dev(), b.ino(), b.rdev())
 }
 
 #[cfg(not(unix))]
-fn same(a: &Metadata, b: &Metadata) -> bool {
+pub(crate) fn same(a: &Metadata, b: &Metadata) -> bool {
     a.file_type() == b.file_type()
 }
 

@@ -6,7 +6,8 @@
 
 use crate::exec::Context;
 use crate::model::Model;
-use tfc_abi::plan::{Buffer, Conv, Entry, Func, Home, MatMul, Port, QueueAction, QueueStep, Step};
+use tfc_abi::plan::{Buffer, Call, Conv, Entry, Home, MatMul, Port, QueueAction, QueueStep, Step};
+use tfc_abi::routine::MOST;
 
 type Check = Result<(), String>;
 
@@ -83,16 +84,7 @@ impl Geometry<'_> {
                     Err("a copy changes the size".into())
                 }
             }
-            Step::Call(c) => match c.func {
-                Func::Zero => Ok(()),
-                Func::ScatterAddRows | Func::ScatterSetRows => {
-                    let [rows, ids, width] =
-                        [self.size(c.ints[0])?, self.size(c.ints[1])?, self.size(c.ints[2])?];
-                    self.fits(c.bufs[0], &[rows, width])?;
-                    self.fits(c.bufs[1], &[ids])?;
-                    self.fits(c.bufs[2], &[ids, width])
-                }
-            },
+            Step::Call(c) => self.call(c),
             Step::Print { .. }
             | Step::Assert { .. }
             | Step::CheckIndex(_)
@@ -116,6 +108,19 @@ impl Geometry<'_> {
             }
             Step::Queue(s) => self.queue(s),
         }
+    }
+
+    /// Buffers have the sizes that the routine's signature says.
+    fn call(&self, c: &Call) -> Check {
+        for (buf, wanted) in c.bufs.iter().zip(c.func.signature().bufs) {
+            let Some(sizes) = wanted.sizes else { continue };
+            let mut shape = [1; MOST];
+            for (size, i) in shape.iter_mut().zip(sizes) {
+                *size = self.size(c.ints[*i])?;
+            }
+            self.fits(*buf, &shape[..sizes.len()])?;
+        }
+        Ok(())
     }
 
     /// Buffers hold exactly the elements that move, and at least one moves.

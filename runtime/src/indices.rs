@@ -45,19 +45,64 @@ pub fn first_bad(
 }
 
 fn any_bad(dtype: DType, bytes: &[u8], places: u64) -> bool {
-    // A negative index is a very large one.
-    fn fold<const N: usize>(bytes: &[u8], outside: impl Fn([u8; N]) -> bool) -> bool {
-        let (elements, _) = bytes.as_chunks::<N>();
-        // In pieces: the fold has no branches, yet a bad index ends it early.
-        elements.chunks(4096).any(|piece| piece.iter().fold(false, |bad, e| bad | outside(*e)))
+    #[cfg(target_arch = "x86_64")]
+    if std::is_x86_feature_detected!("avx2") {
+        // SAFETY: the CPU has it.
+        return unsafe { any_bad_avx2(dtype, bytes, places) };
     }
+    any_bad_plain(dtype, bytes, places)
+}
+
+/// The same on wider vectors.
+///
+/// # Safety
+/// The CPU has AVX2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn any_bad_avx2(dtype: DType, bytes: &[u8], places: u64) -> bool {
+    any_bad_plain(dtype, bytes, places)
+}
+
+#[inline(always)]
+fn any_bad_plain(dtype: DType, bytes: &[u8], places: u64) -> bool {
+    /// Whether some fold of a piece is negative. In pieces: the fold has no branches,
+    /// yet a bad index ends it early.
+    #[inline(always)]
+    fn any<const N: usize, T: Copy + Default + PartialOrd>(
+        bytes: &[u8],
+        fold: impl Fn(T, [u8; N]) -> T,
+    ) -> bool {
+        let (elements, _) = bytes.as_chunks::<N>();
+        let zero = T::default();
+        elements.chunks(4096).any(|piece| piece.iter().fold(zero, |sum, e| fold(sum, *e)) < zero)
+    }
+    // Of a bad index, it or what is left to the last good one has the sign: the signs
+    // are gathered without a comparison. Neither overflows unless the index is bad.
+    let last = places.wrapping_sub(1).min(i64::MAX as u64) as i64;
+    let last = if places == 0 { -1 } else { last };
     match dtype {
-        DType::I64 => fold(bytes, |e| i64::from_ne_bytes(e) as u64 >= places),
-        DType::I32 if places > i32::MAX as u64 => fold(bytes, |e| i32::from_ne_bytes(e) < 0),
-        DType::I32 => fold(bytes, |e| u32::from_ne_bytes(e) >= places as u32),
-        DType::U8 if places > u64::from(u8::MAX) => false,
-        DType::U8 => fold(bytes, |[e]: [u8; 1]| e >= places as u8),
-        _ => fold(bytes, |[e]: [u8; 1]| i64::from(e as i8) as u64 >= places),
+        DType::I64 => any(bytes, |sum: i64, e| {
+            let id = i64::from_ne_bytes(e);
+            sum | id | last.wrapping_sub(id)
+        }),
+        DType::I32 => {
+            let last = i32::try_from(last).unwrap_or(i32::MAX);
+            any(bytes, |sum: i32, e| {
+                let id = i32::from_ne_bytes(e);
+                sum | id | last.wrapping_sub(id)
+            })
+        }
+        DType::U8 => {
+            let last = i16::try_from(last).unwrap_or(i16::MAX);
+            any(bytes, |sum: i16, [e]: [u8; 1]| sum | (last - i16::from(e)))
+        }
+        _ => {
+            let last = i16::try_from(last).unwrap_or(i16::MAX);
+            any(bytes, |sum: i16, [e]: [u8; 1]| {
+                let id = i16::from(e as i8);
+                sum | id | last.wrapping_sub(id)
+            })
+        }
     }
 }
 

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | [`model`] | a loaded program, called from any thread |
 //! | [`bind`] | run-time dims from the shapes of feeds, and what to say when they do not fit |
-//! | [`exec`], [`geometry`], [`calls`] | walking the steps, after checking their sizes |
+//! | [`exec`], [`geometry`] | going through the steps, after checking their sizes |
+//! | [`device`], [`calls`] | carrying them out |
 //! | [`state`] | variables and who may touch them when |
 //! | [`queue`], [`reader`] | elements between threads, records from files |
 //! | [`pool`] | threads |
@@ -29,6 +30,7 @@ pub mod capi;
 pub mod checkpoint;
 pub mod cli;
 pub mod conv;
+mod device;
 pub mod error;
 pub mod exec;
 pub mod files;
@@ -46,6 +48,7 @@ mod numerics;
 pub mod pool;
 pub mod queue;
 pub mod reader;
+pub mod sandbox;
 pub mod show;
 mod stack;
 pub mod state;
@@ -55,4 +58,5 @@ pub use call::{CallOptions, CancelToken};
 pub use error::{Error, ErrorCode, Kind, Result};
 pub use model::{Model, Options, Prepared, Print};
 pub use pool::Pool;
+pub use sandbox::Sandbox;
 pub use tensor::{FeedView, ResultView, TensorBuf};

@@ -2,19 +2,21 @@
 
 use crate::bind::{bare_dim, used_dims};
 use crate::call::{CallOptions, PLAIN};
+use crate::device::{Cpu, Device};
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use crate::queue::Queues;
+use crate::sandbox::Sandbox;
 use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tfc_abi::plan::{Entry, Home, Plan, Port, Step};
+use tfc_abi::plan::{self, DeviceKind, Entry, HOST, Home, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
 
 /// A program ready to be called, from any number of threads.
@@ -23,7 +25,8 @@ use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
 /// runs alone on those (see [`crate::state`]).
 pub struct Model {
     pub(crate) plan: Plan,
-    pub(crate) kernels: Vec<KernelFn>,
+    /// In the order of the plan; the first is the CPU.
+    pub(crate) devices: Vec<Box<dyn Device>>,
     pub(crate) consts: Consts,
     pub(crate) state: State,
     queues: Queues,
@@ -33,6 +36,8 @@ pub struct Model {
     allow_nan: AtomicBool,
     /// Where relative paths of `save` and `restore` begin.
     directory: Mutex<PathBuf>,
+    /// Where paths of the graph may lead.
+    sandbox: Sandbox,
     /// Where `print` goes; standard error if nowhere.
     print: Option<Print>,
     /// What the kernels live in (JIT memory); dropped last.
@@ -124,6 +129,8 @@ pub(crate) struct EntryState {
     pub(crate) vars: Vec<(u32, u32)>,
     /// The feeds, where no size depends on a dim: nothing is left to bind.
     pub(crate) fixed: Option<Vec<FixedFeed>>,
+    /// Where each slot is.
+    pub(crate) slot_devices: Vec<u32>,
     /// It may be stopped in the middle.
     pub(crate) loops: bool,
     /// It reads variables from files.
@@ -147,6 +154,8 @@ pub struct Options {
     pub pool: Option<Arc<Pool>>,
     /// Gets what the graph prints; standard error if none.
     pub print: Option<Print>,
+    /// Where the paths that the graph names may lead.
+    pub sandbox: Sandbox,
     /// Leave variables zero; [`Model::init`] fills them.
     pub skip_init: bool,
     /// Kept alive as long as the model.
@@ -201,18 +210,26 @@ impl Model {
             apart,
         };
         let state = State::new(&plan.vars)?;
-        let queues = Queues::new(&plan)?;
+        let queues = Queues::new(&plan, &options.sandbox)?;
         let entries = plan.entries.iter().map(EntryState::new).collect();
+        let pool = options.pool.unwrap_or_else(Pool::global);
+        let device = |d: &plan::Device| -> Box<dyn Device> {
+            match d.kind {
+                DeviceKind::Cpu => Box::new(Cpu { pool: pool.clone(), kernels: kernels.clone() }),
+            }
+        };
+        let devices = plan.devices.iter().map(device).collect();
         let model = Model {
             plan,
-            kernels,
+            devices,
             consts,
             state,
             queues,
-            pool: options.pool.unwrap_or_else(Pool::global),
+            pool,
             entries,
             allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
+            sandbox: options.sandbox,
             print: options.print,
             _keep: options.keep,
         };
@@ -251,6 +268,10 @@ impl Model {
 
     pub(crate) fn directory(&self) -> PathBuf {
         self.directory.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     /// Hands on a line that the graph prints.
@@ -477,6 +498,12 @@ impl EntryState {
                 Home::Const(_) | Home::Slot(_) => {}
             }
         }
+        let mut slot_devices = vec![HOST; entry.slots.len()];
+        for b in &entry.buffers {
+            if let Home::Slot(s) = b.home {
+                slot_devices[s as usize] = b.device;
+            }
+        }
         let used_dims = used_dims(entry);
         let fixed_feed = |p: &Port| {
             let sizes = p.shape.iter().map(|e| entry.exprs[*e as usize].as_const());
@@ -493,6 +520,7 @@ impl EntryState {
             params,
             results,
             vars,
+            slot_devices,
             loops: any_step(&entry.steps, |s| matches!(s, Step::While { .. })),
             restores: any_step(&entry.steps, |s| matches!(s, Step::Restore { .. })),
             idle: Mutex::new(Vec::new()),

@@ -338,7 +338,8 @@ impl State {
         self.moves.load(Ordering::Acquire)
     }
 
-    pub fn version(&self, var: usize) -> u64 {
+    #[cfg(test)]
+    fn version(&self, var: usize) -> u64 {
         self.gate.lock().locks[var].version
     }
 

@@ -29,7 +29,14 @@ fn a_model_lives_and_dies() {
         // embedding 5: a header of another graph.
         assert!((c.load)(library(desc), 8, std::ptr::null()).is_null());
         assert!(last().contains("E0807"), "{}", last());
-        let options = LoadOptions { threads: 2, reserved: 0, directory: std::ptr::null() };
+        let options = LoadOptions {
+            threads: 2,
+            allow_nan: 0,
+            directory: std::ptr::null(),
+            sandbox: std::ptr::null(),
+            print: None,
+            print_data: std::ptr::null_mut(),
+        };
         let m = (c.load)(library(desc), 7, &options);
         assert!(!m.is_null());
         let name = CString::new("predict").unwrap();

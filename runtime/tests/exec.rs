@@ -192,15 +192,15 @@ fn control_flow_runs() {
     let i = e.slot(DType::F32, &[]);
     let flag = e.slot(DType::Bool, &[]);
     e.step(Step::Call(Call { func: Func::Zero, bufs: vec![i], ints: vec![] }));
-    let head = e.launch(LESS, &[i, x, flag], &[], S::N(1), 0);
+    let head = e.launch(LESS, &[flag, i, x], &[], S::N(1), 0);
     let body = e.launch(ADD_SCALAR, &[i, step], &[], S::N(1), 0);
-    e.step(Step::While { head: vec![head], cond: flag, body: vec![body] });
-    let test = e.launch(LESS, &[i, big, flag], &[], S::N(1), 0);
+    e.step(Step::While { head: vec![head].into(), cond: flag, body: vec![body].into() });
+    let test = e.launch(LESS, &[flag, i, big], &[], S::N(1), 0);
     e.step(test);
     e.step(Step::If {
         cond: flag,
-        then: vec![Step::Copy { src: i, dst: r }],
-        otherwise: vec![Step::Copy { src: x, dst: r }],
+        then: vec![Step::Copy { src: i, dst: r }].into(),
+        otherwise: vec![Step::Copy { src: x, dst: r }].into(),
     });
     e.step(Step::Assert { cond: flag, message: "i is small".into(), place: "f.graph:1:2".into() });
     let plan = Plan { kernels: small_plan().kernels, entries: vec![e.entry], ..Plan::default() };
@@ -220,9 +220,9 @@ fn results_do_not_depend_on_threads() {
     let x = e.param("x", DType::F32, &[n], "f32[N]");
     let t = e.slot(DType::F32, &[n]);
     let r = e.result("r", DType::F32, &[n], "f32[N]");
-    let s = e.launch(DOUBLE, &[x, t], &[], n, 1000);
+    let s = e.launch(DOUBLE, &[t, x], &[], n, 1000);
     e.step(s);
-    let s = e.launch(DOUBLE, &[t, r], &[], n, 1000);
+    let s = e.launch(DOUBLE, &[r, t], &[], n, 1000);
     e.step(s);
     let plan = Plan {
         dims: vec![dim("N", 0, i64::MAX)],

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use tfc_abi::DType;
 use tfc_abi::plan::{Part, Plan, QueueInfo, QueueKind};
 use tfc_runtime::queue::{Queue, Queues, Turn};
-use tfc_runtime::{CallOptions, Error};
+use tfc_runtime::{CallOptions, Error, Sandbox};
 
 fn queues(kind: QueueKind) -> Queues {
     let part = Part { dtype: DType::I64, shape: vec![] };
     let info = QueueInfo { name: "q".into(), kind, parts: vec![part] };
-    Queues::new(&Plan { queues: vec![info], ..Plan::default() }).unwrap()
+    Queues::new(&Plan { queues: vec![info], ..Plan::default() }, &Sandbox::default()).unwrap()
 }
 
 fn put(q: &Queue, v: i64) -> Result<(), Error> {

@@ -5,7 +5,7 @@ use tfc_abi::DType;
 use tfc_abi::plan::{Format, Part, Plan, QueueInfo, QueueKind, ReaderInfo};
 use tfc_runtime::io::crc::masked_crc32c;
 use tfc_runtime::queue::Queues;
-use tfc_runtime::{CallOptions, Error, ErrorCode, TensorBuf};
+use tfc_runtime::{CallOptions, Error, ErrorCode, Sandbox, TensorBuf};
 
 fn part(dtype: DType, shape: &[i64]) -> Part {
     Part { dtype, shape: shape.to_vec() }
@@ -26,7 +26,7 @@ impl Make {
     fn queues(&self) -> Queues {
         let kind = QueueKind::Reader(self.info.clone());
         let info = QueueInfo { name: "r".into(), kind, parts: self.parts.clone() };
-        Queues::new(&Plan { queues: vec![info], ..Plan::default() }).unwrap()
+        Queues::new(&Plan { queues: vec![info], ..Plan::default() }, &Sandbox::default()).unwrap()
     }
 
     /// All records, each as the bytes of its parts.

@@ -105,6 +105,102 @@ fn crates_know_only_whom_they_may() {
     }
 }
 
+/// Where passes may know particular ops, which ones, and why.
+const KNOWN_OPS: &[(&str, &[&str], &str)] = &[
+    (
+        "passes/src",
+        &["Const", "Vjp", "Grad", "CustomGrad", "If", "While"],
+        "the structure of a graph: literals, gradients, regions",
+    ),
+    ("passes/src/differentiate", &["*"], "the differentiation of regions and of scattered rows"),
+    ("passes/src/checks.rs", &["Add", "Lt", "Gt", "Le", "Ge", "And", "DimSize"], "how loops count"),
+    (
+        "passes/src/sparse.rs",
+        &["ScatterAdd", "Neg", "Mul", "Div", "Add", "Sub"],
+        "what an update that is linear in scattered rows is made of",
+    ),
+    ("passes/src/egraph/region.rs", &["Add"], "the parts of a gradient are summed with it"),
+    ("passes/src/probe", &["StopGradient"], "what finite differences must hold still"),
+];
+
+/// The ops that a line of code tells from others.
+fn ops_matched(line: &str) -> Vec<&str> {
+    let code = line.split("//").next().unwrap_or("");
+    let mut out = vec![];
+    for (at, _) in code.match_indices("Op::") {
+        let before = &code[..at];
+        if before.ends_with(|c: char| c.is_alphanumeric() || c == '_') {
+            continue;
+        }
+        let name = &code[at + 4..];
+        let end = name.find(|c: char| !c.is_alphanumeric()).unwrap_or(name.len());
+        let (name, after) = name.split_at(end);
+        let compared = before.ends_with("== ") || before.ends_with("!= ");
+        let listed = code.contains("matches!(") || code.trim_start().starts_with("| Op::");
+        let arm = after.contains("=>") || after.contains(" | Op::") || after.contains(") = (");
+        let looked_for = before.ends_with("Kind::Op(");
+        if name.starts_with(char::is_uppercase)
+            && name != "ALL"
+            && (compared || listed || arm || looked_for)
+        {
+            out.push(name);
+        }
+    }
+    out
+}
+
+/// What an op means is in its record: a pass that tells ops apart would have to be
+/// found and changed for every new one.
+#[test]
+fn passes_ask_records_instead_of_knowing_ops() {
+    let mut found = vec![];
+    for path in rust_files() {
+        let name = short(&path);
+        if !name.starts_with("passes/src") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        let code = text.split("#[cfg(test)]").next().unwrap_or("");
+        let known = |op: &str| {
+            let entries = KNOWN_OPS.iter().filter(|(place, ..)| name.starts_with(place));
+            entries.into_iter().any(|(_, ops, _)| ops.contains(&op) || ops.contains(&"*"))
+        };
+        for (i, line) in code.lines().enumerate() {
+            if let Some(op) = ops_matched(line).into_iter().find(|op| !known(op)) {
+                found.push(format!("{name}:{}: `Op::{op}`: {}", i + 1, line.trim()));
+            }
+            if ["name() == \"", "name() != \"", "matches!(node.op.name()"]
+                .iter()
+                .any(|c| line.contains(c))
+            {
+                found.push(format!("{name}:{}: by name: {}", i + 1, line.trim()));
+            }
+        }
+    }
+    assert!(
+        found.is_empty(),
+        "a pass tells ops apart. Ask the op's record instead (`op.def()`: `facts`, `indices`, \
+         `lower`, `effect`, ..; see ir/src/op.rs and ir/src/facts.rs), and add a fact there if none \
+         says it:\n{}",
+        found.join("\n")
+    );
+}
+
+#[test]
+fn particular_ops_are_seen_where_passes_tell_them_apart() {
+    for (line, ops) in [
+        ("if node.op == Op::Sum {", &["Sum"][..]),
+        ("Op::Gather | Op::Slice => true,", &["Gather", "Slice"]),
+        ("    | Op::Slice", &["Slice"]),
+        ("let takes = matches!(node.op, Op::Gather);", &["Gather"]),
+        ("r.builder(at).emit(Op::Add, &[a, b], Attrs::none())?", &[]),
+        ("ScalarOp::Add => 1,", &[]),
+        ("// Op::Add => 1,", &[]),
+    ] {
+        assert_eq!(ops_matched(line), ops, "{line}");
+    }
+}
+
 #[test]
 fn every_op_has_a_case_and_every_case_an_op() {
     let dir = root().join("testdata/ops");
@@ -120,7 +216,12 @@ fn every_op_has_a_case_and_every_case_an_op() {
         .collect();
     let missing: Vec<&str> =
         Op::ALL.iter().map(|op| op.name()).filter(|n| !cases.contains(*n)).collect();
-    assert!(missing.is_empty(), "no testdata/ops/<op>.graph for: {missing:?}");
+    assert!(
+        missing.is_empty(),
+        "add a graph that runs each of these on every element type, on empty and odd sizes, and \
+         takes its gradient (testdata/ops/tanh.graph is an example): {}",
+        missing.iter().map(|op| format!("testdata/ops/{op}.graph")).collect::<Vec<_>>().join(", ")
+    );
 }
 
 #[test]

@@ -154,6 +154,65 @@ fn convolutions_are_as_defined_whatever_the_padding() {
     }
 }
 
+// A weight that is NaN or infinite, over padding, met a zero there and made NaN in
+// compiled code alone.
+#[test]
+fn padding_meets_no_weight() {
+    let base = Conv {
+        image: [2, 2, 4, 5],
+        filter: [3, 2, 3, 3],
+        stride: 1,
+        dilation: 1,
+        groups: 1,
+        pad: [1, 1, 1, 1],
+    };
+    let convs = [
+        base.clone(),
+        Conv { stride: 2, ..base.clone() },
+        Conv { dilation: 2, pad: [2, 2, 2, 2], ..base.clone() },
+        Conv { pad: [0, 1, 0, 2], ..base.clone() },
+        Conv { image: [1, 4, 4, 4], filter: [4, 2, 2, 3], groups: 2, ..base.clone() },
+        Conv { image: [1, 3, 4, 4], filter: [3, 1, 3, 3], groups: 3, ..base },
+    ];
+    for dtype in ["f32", "f64", "f16", "bf16"] {
+        let entries = convs.iter().enumerate();
+        let entries: String =
+            entries.map(|(i, c)| c.entry(&format!("e{i}")).replace("f32", dtype)).collect();
+        let both = Both::new(&format!("graph g\n{entries}"));
+        let element = DType::from_name(dtype).unwrap();
+        for (i, conv) in convs.iter().enumerate() {
+            let count = |shape: [usize; 4]| shape.iter().product::<usize>();
+            let [x, mut w, c] =
+                [conv.image, conv.filter, conv.output()].map(|s| numbers(count(s), i));
+            // A corner of the first filter, and the middle of an edge of the last.
+            w[0] = f64::NAN;
+            let last = w.len() - 2;
+            w[last] = f64::INFINITY;
+            let want = conv.by_definition(&x, &w, &c);
+            assert!(want[0].iter().any(|v| v.is_nan()) && want[0].iter().any(|v| v.is_finite()));
+            let feeds = vec![
+                feed("x", element, &conv.image, &x),
+                feed("w", element, &conv.filter, &w),
+                feed("c", element, &conv.output(), &c),
+            ];
+            let ways = ["interpreted", "compiled"];
+            for (way, got) in ways.iter().zip(both.run(&format!("e{i}"), &feeds)) {
+                for (what, (want, got)) in ["y", "dx", "dw"].iter().zip(want.iter().zip(got)) {
+                    for (at, (want, got)) in want.iter().zip(got.to_f64()).enumerate() {
+                        let same = got == *want || got.is_nan() && want.is_nan();
+                        // Sums of whole numbers up to a few hundred; bf16 has 8 bits.
+                        let near = (got - want).abs() <= 0.01 * want.abs();
+                        assert!(
+                            same || dtype == "bf16" && near,
+                            "{dtype} {what}[{at}] {way}: {got}, {want}; {conv:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// The nearest of all values of a half-precision type, ties to even; `infinity` is
 /// its bits of that, next to those of the largest finite value.
 fn nearest(x: f64, infinity: u16, value: impl Fn(u16) -> f64) -> f64 {

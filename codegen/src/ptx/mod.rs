@@ -5,7 +5,8 @@
 //! - [`emit`]: statements and loops of a scheduled kernel; [`rows`]: loops that
 //!   threads share; [`ops`]: scalar operations; [`memory`]: addresses, loads and
 //!   stores;
-//! - [`contract`]: what matrix products and convolutions have in common; [`tile`]:
+//! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
+//!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
 //!   the tiled product; [`mma`]: the same on tensor cores;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
 //!
@@ -29,13 +30,19 @@
 //!   barrier is reached by all.
 //! - The text starts with the lowest `.version` and `.target` its instructions need.
 
+mod contract;
 mod emit;
 mod func;
 mod memory;
+mod mma;
 mod ops;
 mod rows;
 pub mod schedule;
+mod sides;
+mod stage;
+mod tile;
 
+pub use contract::{Contracted, Request, contraction};
 pub use schedule::Schedule;
 
 use crate::CodegenError;

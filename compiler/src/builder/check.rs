@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::ops::Range;
 use tfc_ir::diag::{Diag, Severity, SourceMap, Span};
-use tfc_ir::text::{self, Loader};
+use tfc_ir::text::{self, Loader, Refusal};
 use tfc_ir::{Graph, Tensor, TensorType};
 
 impl GraphBuilder {
@@ -250,14 +250,14 @@ pub(super) fn whole(state: &State, source: &str, lines: &[Option<Site>]) -> Resu
 struct Given<'a>(&'a BTreeMap<String, Tensor>);
 
 impl Loader for Given<'_> {
-    fn tensor(&self, path: &str, key: Option<&str>) -> std::result::Result<Tensor, String> {
+    fn tensor(&self, path: &str, key: Option<&str>) -> std::result::Result<Tensor, Refusal> {
         match self.0.get(path) {
             Some(tensor) => Ok(tensor.clone()),
             None => crate::load::Files::here().tensor(path, key),
         }
     }
 
-    fn source(&self, path: &str) -> std::result::Result<String, String> {
+    fn source(&self, path: &str) -> std::result::Result<String, Refusal> {
         crate::load::Files::here().source(path)
     }
 }

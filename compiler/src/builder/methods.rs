@@ -35,16 +35,38 @@ unary! {
     sqrt
     /// `1 / sqrt(x)`.
     rsqrt
+    /// The cube root.
+    cbrt
     /// The sine.
     sin
     /// The cosine.
     cos
+    /// The tangent.
+    tan
+    /// The angle whose sine it is.
+    asin
+    /// The angle whose cosine it is.
+    acos
+    /// The angle whose tangent it is.
+    atan
+    /// The hyperbolic sine.
+    sinh
+    /// The hyperbolic cosine.
+    cosh
     /// The hyperbolic tangent.
     tanh
+    /// The number whose hyperbolic sine it is.
+    asinh
+    /// The number, not negative, whose hyperbolic cosine it is.
+    acosh
+    /// The number whose hyperbolic tangent it is.
+    atanh
     /// `1 / (1 + exp(-x))`.
     sigmoid
     /// The error function.
     erf
+    /// `1 - erf(x)`, exact where that is small.
+    erfc
     /// `max(x, 0)`.
     relu
     /// The next integer below.
@@ -87,6 +109,8 @@ binary! {
     div
     /// The first to the power of the second.
     pow
+    /// The angle of the point (second, first), as in C.
+    atan2
     /// The remainder.
     rem
     /// The larger, element by element; NaN wins.
@@ -169,6 +193,10 @@ along! {
     argmax
     /// Index of the smallest element along an axis.
     argmin
+    /// The indices that put the elements along an axis in order, smallest first.
+    argsort
+    /// The elements along an axis in order, smallest first; NaN last.
+    sort
     /// Running sums along an axis.
     cumsum
     /// Running products along an axis.
@@ -264,6 +292,27 @@ impl Node {
     pub fn gather(&self, ids: &Node, axis: i64) -> Node {
         let attrs = [("axis", Arg::Int(axis))];
         self.graph.call("gather", &[self.into(), ids.into()], &attrs, Location::caller())
+    }
+
+    /// Elements along an axis, by an index for each row: `take_along_axis` of NumPy.
+    #[track_caller]
+    pub fn take_along(&self, ids: &Node, axis: i64) -> Node {
+        let attrs = [("axis", Arg::Int(axis))];
+        self.graph.call("take_along", &[self.into(), ids.into()], &attrs, Location::caller())
+    }
+
+    /// The `k` largest elements along an axis, the largest first.
+    #[track_caller]
+    pub fn top_k(&self, k: i64, axis: i64) -> Node {
+        let attrs = [("k", Arg::Int(k)), ("axis", Arg::Int(axis))];
+        self.graph.call("top_k", &[self.into()], &attrs, Location::caller())
+    }
+
+    /// Where the `k` largest elements along an axis are, the largest first.
+    #[track_caller]
+    pub fn top_k_index(&self, k: i64, axis: i64) -> Node {
+        let attrs = [("k", Arg::Int(k)), ("axis", Arg::Int(axis))];
+        self.graph.call("top_k_index", &[self.into()], &attrs, Location::caller())
     }
 
     /// This with `updates` added to the rows `ids` points at.

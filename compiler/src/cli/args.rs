@@ -80,6 +80,11 @@ pub struct Source {
     /// Another value for a top-level `let` of the graph
     #[arg(long = "let", value_name = "NAME=VALUE")]
     pub lets: Vec<String>,
+
+    /// Refuse what the graph names outside of this folder: files it uses, reads and, where it
+    /// runs, writes
+    #[arg(long, value_name = "DIR")]
+    pub sandbox: Option<PathBuf>,
 }
 
 /// Options every command that compiles takes.
@@ -503,6 +508,9 @@ pub struct Gradcheck {
     /// The graph file; `-` reads standard input
     #[arg(value_name = "GRAPH")]
     pub graph: PathBuf,
+
+    #[command(flatten)]
+    pub source: Source,
 
     /// Only this entry
     #[arg(value_name = "ENTRY")]

@@ -3,6 +3,17 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 use std::panic::PanicHookInfo;
+use std::sync::Mutex;
+
+/// Name and text of the graph that is being worked on.
+static INPUT: Mutex<Option<(String, String)>> = Mutex::new(None);
+
+/// Keeps the graph that was read, for a report.
+pub fn remember(name: &str, text: &str) {
+    if let Ok(mut input) = INPUT.lock() {
+        *input = Some((name.to_string(), text.to_string()));
+    }
+}
 
 /// Replaces Rust's panic message by ours, and ends the process.
 pub fn install(args: &[OsString]) {
@@ -34,8 +45,8 @@ fn report(info: &PanicHookInfo<'_>, command: &str) -> String {
 
 /// Writes the command, the cause and the input where the user can find them.
 fn write_repro(what: &str, place: &str, command: &str) -> Option<String> {
-    let input = crate::load::last_input();
-    let (name, text) = input?;
+    // Not waited for: whoever holds it may be the one that failed.
+    let (name, text) = INPUT.try_lock().ok()?.clone()?;
     let mut out = String::new();
     let _ = writeln!(out, "// tfc {} failed here: {place}", env!("CARGO_PKG_VERSION"));
     for line in what.lines() {

@@ -1,7 +1,7 @@
 //! `tfc check`: everything wrong with the given graphs.
 
 use super::{Done, args};
-use crate::driver;
+use crate::driver::{self, Options, Timings};
 use crate::error::{Error, Result};
 use std::fmt::Write;
 use tfc_ir::diag::{Severity, SourceMap};
@@ -30,7 +30,8 @@ pub fn run(args: &args::Check) -> Result<Done> {
 fn check(path: &std::path::Path, args: &args::Check) -> Result<String> {
     let loaded = super::load(path, &args.source)?;
     // What only later stages find (gradients that do not exist, limits) counts.
-    driver::differentiate(&loaded.graph, &loaded.sources)?;
+    let options = Options::default();
+    driver::compile(&loaded.graph, &loaded.sources, &options, &mut Timings::default())?;
     if !loaded.warnings.is_empty() {
         if args.deny_warnings {
             return Err(Error::new(loaded.warnings, loaded.sources));

@@ -3,13 +3,13 @@
 use super::{Done, args, bench};
 use crate::error::{Exit, Result};
 use crate::gradcheck::{self, Options};
-use crate::{load, value};
+use crate::value;
 use std::collections::BTreeMap;
 use tfc_ir::diag::Diag;
 use tfc_ir::{Graph, Tensor};
 
 pub fn run(args: &args::Gradcheck) -> Result<Done> {
-    let loaded = load::load_path(&args.graph)?;
+    let loaded = super::load(&args.graph, &args.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
     let options = Options {
         entry: args.entry.clone(),

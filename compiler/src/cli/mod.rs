@@ -28,6 +28,7 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 use tfc_ir::diag::{Diag, SourceMap, Style, render};
+use tfc_runtime::Sandbox;
 
 /// Runs the command line and returns the exit code.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> u8 {
@@ -191,7 +192,13 @@ pub(crate) fn load(path: &Path, source: &args::Source) -> crate::error::Result<L
         };
         lets.push((name.trim().to_string(), value.trim().to_string()));
     }
-    load::load_path_with(path, &lets)
+    let sandbox = match &source.sandbox {
+        Some(dir) => Sandbox::below(dir)?,
+        None => Sandbox::default(),
+    };
+    let (name, text) = load::read(path)?;
+    bug::remember(&name, &text);
+    load::resolve(path, &name, &text, &lets, &sandbox)
 }
 
 pub(crate) fn options(args: &args::Codegen) -> Options {
@@ -206,6 +213,7 @@ pub(crate) fn options(args: &args::Codegen) -> Options {
         loop_memory: args.loop_memory,
         unchecked: args.unchecked,
         check_numerics: args.check_numerics,
+        sandbox: args.source.sandbox.clone(),
         ..Options::default()
     }
 }

@@ -23,6 +23,14 @@ pub fn run(args: &args::Run, json: bool) -> Result<Done> {
     let mut source = args.codegen.source.clone();
     let (lets, rest) = take("--let", &args.args)?;
     source.lets.extend(lets);
+    // Both the compiler's and the program's.
+    let (sandboxes, mut rest) = take("--sandbox", &rest)?;
+    if let Some(dir) = sandboxes.last() {
+        source.sandbox = Some(dir.into());
+    }
+    if let Some(dir) = &source.sandbox {
+        rest.push(format!("--sandbox={}", dir.display()));
+    }
     let loaded = timings.measure("front end", || super::load(&args.graph, &source))?;
     super::warn(&loaded.warnings, &loaded.sources);
     let (graph, mut rest) = restrict(&loaded.graph, &rest)?;

@@ -32,8 +32,12 @@ typedef struct tfc_library {
 /* How to load a model; zero it first. */
 typedef struct tfc_options {
     uint32_t threads; /* of its own; 0 for those all models of the process share */
-    uint32_t reserved;
+    uint32_t allow_nan; /* not 0: go on though a loss is NaN or infinite, save variables that are */
     const char *directory; /* where relative paths of the graph begin, or NULL */
+    const char *sandbox; /* the directory that the graph's paths must not leave, or NULL */
+    /* Gets each line that the graph prints, from any thread; NULL for standard error. */
+    void (*print)(void *print_data, const char *line);
+    void *print_data;
 } tfc_options;
 
 /* A tensor lent to a call: dense, row-major. */
@@ -147,6 +151,7 @@ struct tfc_runtime {
     void (*cancel_free)(tfc_token *token);
     int (*cancel)(const tfc_token *token);
     int (*limit)(int64_t milliseconds, const tfc_token *token);
+    void (*stale_ok)(int allowed);
 };
 
 /* A loaded model begins with its runtime. The rest is private. */
@@ -270,6 +275,15 @@ static inline int tfc_cancel(const tfc_model *model, const tfc_token *token) {
 }
 static inline int tfc_limit(const tfc_model *model, int64_t milliseconds, const tfc_token *token) {
     return model ? model->runtime->limit(milliseconds, token) : TFC_USAGE;
+}
+
+/* Whether this thread's calls, of all models of this runtime, may from now on read the last complete
+ * version of variables that another call is writing, rather than wait for it: for serving while
+ * another thread trains. Calls of entries that write variables then fail with E0526. */
+static inline void tfc_stale_ok(const tfc_model *model, int allowed) {
+    if (model) {
+        model->runtime->stale_ok(allowed);
+    }
 }
 
 /* Arithmetic on sizes. What cannot be counted is INT64_MIN, which the runtime refuses. */

@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod contract;
 pub mod dim;
 pub mod interp;
 pub mod locals;

@@ -35,6 +35,17 @@ impl fmt::Display for Kernel {
     }
 }
 
+/// Statements of a kernel, as text.
+pub(crate) fn block(kernel: &Kernel, stmts: &[Stmt]) -> String {
+    struct Block<'a>(&'a Kernel, &'a [Stmt]);
+    impl fmt::Display for Block<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            self.0.stmts(f, self.1, 1)
+        }
+    }
+    Block(kernel, stmts).to_string()
+}
+
 impl Kernel {
     fn stmts(&self, f: &mut fmt::Formatter<'_>, stmts: &[Stmt], depth: usize) -> fmt::Result {
         for stmt in stmts {

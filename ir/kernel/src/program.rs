@@ -2,10 +2,12 @@
 //! them.
 
 use crate::Kernel;
+use crate::contract::Contraction;
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
-    BufId, ConvKind, Entry, Epilogue, Expr, ExprId, ExprOp, Func, Home, Plan, Port, QueueAction,
-    Step,
+    BufId, ConvKind, Dispatch, Entry, Epilogue, Expr, ExprId, ExprOp, HOST, Home, Plan, Port,
+    QueueAction, Step, Steps,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -13,11 +15,29 @@ pub struct Program {
     pub plan: Plan,
     /// In the order of `plan.kernels`.
     pub kernels: Vec<Kernel>,
+    /// The contractions of the plan, by the number of the entry and the buffer of
+    /// the product.
+    pub contractions: BTreeMap<(u32, BufId), Contraction>,
     /// Bytes `plan.consts` points into; each constant is 64-byte aligned.
     pub consts: Vec<u8>,
 }
 
 impl Program {
+    /// Kernels and contractions as text, for people: `--emit kernels`.
+    pub fn kernels_text(&self) -> String {
+        let mut out = String::new();
+        // Writing to a string does not fail.
+        for kernel in &self.kernels {
+            let _ = writeln!(out, "{kernel}");
+        }
+        for ((entry, buf), contraction) in &self.contractions {
+            let entry = self.plan.entries.get(*entry as usize).map_or("?", |e| e.name.as_str());
+            let text = contraction.text(&self.kernels);
+            let _ = writeln!(out, "buffer {buf} of {entry}: {text}\n");
+        }
+        out
+    }
+
     /// The plan as text, for people: `--emit plan`.
     pub fn plan_text(&self) -> String {
         let mut out = String::new();
@@ -29,6 +49,9 @@ impl Program {
 
 fn print(plan: &Plan, out: &mut String) -> fmt::Result {
     writeln!(out, "program {}", plan.name)?;
+    for (i, d) in plan.devices.iter().enumerate() {
+        writeln!(out, "device {i}: {} {}", d.kind.name(), d.placement)?;
+    }
     for d in &plan.dims {
         match d.max {
             i64::MAX => writeln!(out, "dim {}: {}..", d.name, d.min)?,
@@ -108,7 +131,8 @@ impl Printer<'_> {
             Home::Const(i) => format!("const {i}"),
             Home::Slot(i) => format!("slot {i}"),
         };
-        format!("{home}: {}[{}]", b.dtype, self.exprs(&b.shape))
+        let on = if b.device == HOST { String::new() } else { format!(" on {}", b.device) };
+        format!("{home}: {}[{}]{on}", b.dtype, self.exprs(&b.shape))
     }
 
     fn bufs(&self, ids: &[BufId]) -> String {
@@ -126,14 +150,26 @@ impl Printer<'_> {
         }
     }
 
-    fn steps(&self, steps: &[Step], depth: usize, out: &mut String) -> fmt::Result {
+    /// Each step with its number and those it waits for: `3 (1, 2): ...`.
+    fn steps(&self, steps: &Steps, depth: usize, out: &mut String) -> fmt::Result {
         let pad = "  ".repeat(depth);
-        for step in steps {
-            out.push_str(&pad);
+        for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
+            let Dispatch { device, after } = dispatch;
+            write!(out, "{pad}{i}")?;
+            if !after.is_empty() {
+                let list: Vec<String> = after.iter().map(u32::to_string).collect();
+                write!(out, " ({})", list.join(", "))?;
+            }
+            if *device != HOST {
+                write!(out, " on {device}")?;
+            }
+            out.push_str(": ");
             match step {
                 Step::Launch(l) => {
                     write!(out, "launch {}({})", self.kernel(l.kernel), self.bufs(&l.bufs))?;
-                    writeln!(out, " over {}, cost {}", self.expr(l.extent), self.expr(l.cost))?;
+                    let (extent, cost) = (self.expr(l.extent), self.expr(l.cost));
+                    let whole = if l.splits { "" } else { ", whole" };
+                    writeln!(out, " over {extent}, cost {cost}{whole}")?;
                 }
                 Step::MatMul(m) => {
                     let t = |t: bool| if t { "ᵀ" } else { "" };
@@ -176,17 +212,13 @@ impl Printer<'_> {
                     writeln!(out, "copy {} = {}", self.buf(*dst), self.buf(*src))?;
                 }
                 Step::Call(c) => {
-                    let name = match c.func {
-                        Func::ScatterAddRows => "scatter_add_rows",
-                        Func::ScatterSetRows => "scatter_set_rows",
-                        Func::Zero => "zero",
-                    };
+                    let name = c.func.signature().name;
                     writeln!(out, "call {name}({}) [{}]", self.bufs(&c.bufs), self.exprs(&c.ints))?;
                 }
-                Step::Save { path, names, bufs } => {
+                Step::Save { path, names, bufs, .. } => {
                     writeln!(out, "save {path:?} {} [{}]", names.join(","), self.bufs(bufs))?;
                 }
-                Step::Restore { path, key, buf } => {
+                Step::Restore { path, key, buf, .. } => {
                     writeln!(out, "restore {} from {path:?} {key:?}", self.buf(*buf))?;
                 }
                 Step::Print { label, buf } => {

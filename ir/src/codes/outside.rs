@@ -511,6 +511,14 @@ pub const CODES: &[Code] = &[
         "tfc compile m.graph -o m --target sparc64-unknown-linux-gnu",
         "tfc compile m.graph -o m",
     ),
+    command(
+        "E0810",
+        "a path that leads out of the sandbox",
+        "With `--sandbox DIR` a graph may read and write only what lies below DIR, wherever links and `..` lead. Paths given on the command line are not confined.",
+        "graph m\nvar n: f32[] = 1\nentry keep() {\n  save(n, path: \"../n.safetensors\")\n}\nentry keep_here() {\n  save(n, path: \"n.safetensors\")\n}\n",
+        "tfc run m.graph keep --sandbox .",
+        "tfc run m.graph keep_here --sandbox .",
+    ),
     late(
         "E0820",
         "a damaged compiled module",

@@ -314,4 +314,12 @@ pub const CODES: &[Code] = &[
         "gradients of a window that do not fit",
         "The printed form of the gradient of a convolution or pooling does not fit its operands. Passes make these, not people.",
     ),
+    graph(
+        "E0244",
+        "more elements than there are",
+        "`top_k` and `top_k_index` take the `k` largest elements along an axis, which must have as \
+         many.",
+        "entry f(x: f32[4, 3]) -> f32[4, 5] {\n  return top_k(x, k: 5, axis: 1)\n}\n",
+        "entry f(x: f32[4, 3]) -> f32[4, 2] {\n  return top_k(x, k: 2, axis: 1)\n}\n",
+    ),
 ];

@@ -27,8 +27,6 @@ pub const DEF: OpDef = OpDef {
         Some(unreduced(e, share, &x.shape, axes, n.attrs.bool("keep")))
     }),
     rules: RULES,
-    // Narrow floats are summed in f32: their own sum may overflow where the
-    // average does not.
     facts: Facts {
         range: |cx| Range::new(cx.facts(0) & NONNEG, Magnitude::at_most(cx.size(0).hi)),
         ..Facts::NONE
@@ -36,6 +34,8 @@ pub const DEF: OpDef = OpDef {
     indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
+    // Narrow floats are summed in f32: their own sum may overflow where the
+    // average does not.
     lower: Lower::Expand(|e, operands, attrs| {
         let x = e.ty(operands[0]);
         let axes = attrs.ints("axes");

@@ -10,20 +10,29 @@ use shared::{conv, pull, sizes, state};
 // The ops, in alphabetical order. They are declared here rather than by the macro
 // below because rustfmt does not look for modules inside macros.
 mod abs;
+mod acos;
+mod acosh;
 mod add;
 mod all;
 mod and;
 mod any;
 mod argmax;
 mod argmin;
+mod argsort;
+mod asin;
+mod asinh;
 mod assert;
 mod assign;
 mod assign_add;
 mod assign_sub;
+mod atan;
+mod atan2;
+mod atanh;
 mod avg_pool;
 mod avg_pool_grad;
 mod broadcast;
 mod cast;
+mod cbrt;
 mod ceil;
 mod check_finite;
 mod check_index;
@@ -35,6 +44,7 @@ mod conv2d;
 mod conv2d_grad_filter;
 mod conv2d_grad_input;
 mod cos;
+mod cosh;
 mod cumprod;
 mod cumsum;
 mod custom_grad;
@@ -48,6 +58,7 @@ mod enqueue;
 mod enqueue_many;
 mod eq;
 mod erf;
+mod erfc;
 mod exp;
 mod expm1;
 mod floor;
@@ -106,14 +117,20 @@ mod select;
 mod sigmoid;
 mod sign;
 mod sin;
+mod sinh;
 mod slice;
+mod sort;
 mod sqrt;
 mod stack_pop;
 mod stack_push;
 mod stop_gradient;
 mod sub;
 mod sum;
+mod take_along;
+mod tan;
 mod tanh;
+mod top_k;
+mod top_k_index;
 mod transpose;
 mod vjp;
 mod while_op;
@@ -185,11 +202,22 @@ ops! {
     log1p: Log1p,
     sqrt: Sqrt,
     rsqrt: Rsqrt,
+    cbrt: Cbrt,
     sin: Sin,
     cos: Cos,
+    tan: Tan,
+    asin: Asin,
+    acos: Acos,
+    atan: Atan,
+    sinh: Sinh,
+    cosh: Cosh,
     tanh: Tanh,
+    asinh: Asinh,
+    acosh: Acosh,
+    atanh: Atanh,
     sigmoid: Sigmoid,
     erf: Erf,
+    erfc: Erfc,
     relu: Relu,
     floor: Floor,
     ceil: Ceil,
@@ -205,6 +233,7 @@ ops! {
     mul: Mul,
     div: Div,
     pow: Pow,
+    atan2: Atan2,
     rem: Rem,
     maximum: Maximum,
     minimum: Minimum,
@@ -253,6 +282,12 @@ ops! {
     dynamic_slice: DynamicSlice,
     dynamic_update_slice: DynamicUpdateSlice,
     one_hot: OneHot,
+    take_along: TakeAlong,
+    // Sorting
+    argsort: ArgSort,
+    sort: Sort,
+    top_k: TopK,
+    top_k_index: TopKIndex,
     // Contractions
     matmul: MatMul,
     scatter_add: ScatterAdd,

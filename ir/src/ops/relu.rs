@@ -1,7 +1,7 @@
 //! The rectifier.
 
 use super::util::*;
-use crate::facts::NONPOS;
+use crate::facts::{FINITE, NONNEG, NONZERO, RangeCx};
 use crate::kernel::{Scalar, ScalarOp};
 use crate::lower::Lower;
 use crate::op::*;
@@ -22,7 +22,7 @@ pub const DEF: OpDef = OpDef {
         Some(e.select(e.binary(Op::Gt, n.out, zero), n.ct, zero))
     }),
     rules: RULES,
-    facts: Facts { range: |cx| Range::new(cx.facts(0) & !NONPOS, cx.size(0)), ..Facts::NONE },
+    facts: Facts { range, ..Facts::NONE },
     indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
@@ -34,6 +34,12 @@ pub const DEF: OpDef = OpDef {
     }),
     eval: Eval::Pure(|cx| eval_num(cx, |x| if x < 0.0 { 0.0 } else { x }, |x| x.max(0))),
 };
+
+/// What is negative becomes zero.
+fn range(cx: &dyn RangeCx) -> Range {
+    let kept = if cx.has(0, Fact::NonNeg) { NONNEG | FINITE | NONZERO } else { FINITE };
+    Range::new(cx.facts(0) & kept, cx.size(0))
+}
 
 const RULES: &[Rule] = &[
     Rule::exact("relu.relu", "(relu (relu x))", "(relu x)", "already not negative"),

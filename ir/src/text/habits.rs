@@ -90,16 +90,14 @@ pub(super) fn op(name: &str) -> Option<&'static str> {
             "with `m = mean(x)`, the variance is `mean((x - m) * (x - m))`, and its `sqrt` the \
              standard deviation"
         }
-        "sort" | "argsort" | "topk" | "top_k" | "median" | "quantile" => {
-            "there is no sorting; `max`, `min`, `argmax` and `argmin` find the extremes along an \
-             axis"
+        "median" | "quantile" | "percentile" => {
+            "`sort(x, axis: 0)` puts a quantile at a fixed place of its axis; take it with a slice"
         }
         "einsum" | "tensordot" | "outer" | "inner" | "kron" => {
             "write it with `@`, `transpose`, `reshape` and `sum(a * b, axis: ..)`"
         }
         "norm" => "it is `sqrt(sum(x * x))`",
         "square" => "it is `x * x`",
-        "tan" => "it is `sin(x) / cos(x)`",
         "log2" | "log10" => "it is `log(x) / log(2.0)`, or of another base",
         "floor_divide" | "floordiv" => "it is `floor(a / b)`; integer tensors divide with `/`",
         "nonzero" | "unique" | "boolean_mask" | "masked_select" => {

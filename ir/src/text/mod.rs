@@ -36,26 +36,50 @@ pub use same::same;
 use crate::diag::{Diag, Severity, SourceMap, Span};
 use crate::{Graph, Tensor};
 
+/// Why a file of a graph is not used.
+#[derive(Clone, Debug)]
+pub enum Refusal {
+    /// In the user's words.
+    Why(String),
+    /// A finding of its own, which gets the place that names the file.
+    Finding(Box<Diag>),
+}
+
+impl Refusal {
+    /// The finding about a file named here: `what` failed, unless it says more.
+    pub(crate) fn at(self, code: &'static str, what: String, span: Span) -> Diag {
+        match self {
+            Refusal::Why(why) => Diag::error(code, what).at(span, why),
+            Refusal::Finding(diag) => diag.at(span, "named here"),
+        }
+    }
+}
+
+impl From<String> for Refusal {
+    fn from(why: String) -> Refusal {
+        Refusal::Why(why)
+    }
+}
+
 /// How a graph reaches files: `file("w.npy")`, `use "layers.graph" as layers`.
 pub trait Loader {
-    /// The array in a file, or the one named `key` in it; or why not, in the
-    /// user's words.
-    fn tensor(&self, path: &str, key: Option<&str>) -> Result<Tensor, String>;
+    /// The array in a file, or the one named `key` in it.
+    fn tensor(&self, path: &str, key: Option<&str>) -> Result<Tensor, Refusal>;
 
     /// The text of another graph file.
-    fn source(&self, path: &str) -> Result<String, String>;
+    fn source(&self, path: &str) -> Result<String, Refusal>;
 }
 
 /// A loader that refuses every file.
 pub struct NoFiles;
 
 impl Loader for NoFiles {
-    fn tensor(&self, path: &str, _key: Option<&str>) -> Result<Tensor, String> {
-        Err(format!("`{path}` cannot be read here: no files are available"))
+    fn tensor(&self, path: &str, _key: Option<&str>) -> Result<Tensor, Refusal> {
+        Err(format!("`{path}` cannot be read here: no files are available").into())
     }
 
-    fn source(&self, path: &str) -> Result<String, String> {
-        Err(format!("`{path}` cannot be read here: no files are available"))
+    fn source(&self, path: &str) -> Result<String, Refusal> {
+        Err(format!("`{path}` cannot be read here: no files are available").into())
     }
 }
 

@@ -94,8 +94,13 @@ pub fn rows() -> Vec<Row> {
         Op::Sin,
         Op::Cos,
         Op::Tanh,
+        Op::Atan,
+        Op::Sinh,
+        Op::Cosh,
+        Op::Asinh,
         Op::Sigmoid,
         Op::Erf,
+        Op::Erfc,
         Op::Relu,
     ] {
         rows.push(row(op, vec![x(&[b(), n(2)])]));
@@ -104,6 +109,14 @@ pub fn rows() -> Vec<Row> {
     for op in [Op::Log, Op::Sqrt, Op::Rsqrt] {
         rows.push(row(op, vec![within(&[b()], 0.3, 3.0)]));
     }
+    for op in [Op::Asin, Op::Acos, Op::Tan, Op::Atanh] {
+        rows.push(row(op, vec![within(&[b(), n(2)], -0.9, 0.9)]));
+    }
+    rows.push(row(Op::Acosh, vec![within(&[b()], 1.2, 4.0)]));
+    rows.push(row(Op::Cbrt, vec![within(&[b()], 0.3, 3.0)]));
+    rows.push(row(Op::Cbrt, vec![within(&[b()], -3.0, -0.3)]));
+    rows.push(row(Op::Atan2, vec![x(&[b(), n(2)]), within(&[b(), n(2)], 0.3, 2.0)]));
+    rows.push(row(Op::Atan2, vec![within(&[b()], 0.3, 2.0), within(&[b()], -2.0, -0.3)]));
     rows.push(row(Op::Log1p, vec![within(&[b()], -0.7, 2.0)]));
     for op in [Op::Add, Op::Sub, Op::Mul, Op::Maximum, Op::Minimum] {
         rows.push(row(op, vec![x(&[b(), n(2)]), x(&[b(), n(2)])]));
@@ -172,6 +185,15 @@ fn movement_rows() -> Vec<Row> {
             .shape("high", &[n(1), n(-1)])
             .ints("interior", &[0, 1]),
         row(Op::Reverse, vec![x(&[b(), n(3)])]).ints("axes", &[1, 0]),
+        row(Op::TakeAlong, vec![x(&[n(2), n(4)]), ints(&[2, 3], &[1, 3, 1, 0, 2, 2])])
+            .int("axis", 1)
+            .bounds("clamp"),
+        row(Op::TakeAlong, vec![x(&[n(4), n(2)]), ints(&[3, 2], &[1, -3, 1, 0, 9, 2])])
+            .int("axis", 0)
+            .bounds("clamp"),
+        row(Op::Sort, vec![x(&[b(), n(4)])]).int("axis", 1),
+        row(Op::Sort, vec![x(&[n(4), t(), b()])]).int("axis", 0).flag("descending"),
+        row(Op::TopK, vec![x(&[b(), n(4)])]).int("k", 2).int("axis", 1),
         row(Op::Gather, vec![x(&[n(4), t()]), ints(&[5], &[1, 3, 1, 0, 9])])
             .int("axis", 0)
             .bounds("clamp"),

@@ -334,7 +334,9 @@ impl Rewrite for Building<'_> {
     fn is_broadcast(&self, v: V) -> bool {
         let g = self.g.borrow();
         let class = &g[Building::id(v)];
-        class.data.splat.is_some() || nodes_of(&g, class.id, Kind::Op(Op::Broadcast)).count() > 0
+        let repeats =
+            |n: &Node| matches!(n, Node::Op { op, .. } if op.def().facts.moves == Moves::Repeated);
+        class.data.splat.is_some() || class.nodes.iter().any(repeats)
     }
 
     fn takes_constant(&self, v: V, op: Op) -> bool {

@@ -66,7 +66,7 @@ pub fn role(op: Op) -> Role {
         Lower::Index(_) => Role::Index,
         Lower::Reshape => Role::View,
         Lower::Constant => Role::Literal,
-        Lower::Contract(_) => Role::Contract,
+        Lower::Contract(_) | Lower::Call(..) => Role::Contract,
         Lower::Reduce(_) | Lower::Scan(_) | Lower::Expand(_) => Role::Reduce,
         Lower::Step(_) | Lower::Never => Role::Leaf,
     }
@@ -101,6 +101,7 @@ impl CostModel {
             Lower::Map(_) => f64::from(map_cost(op).ops.max(1)),
             Lower::Index(_) => 0.5,
             Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin) => 2.0,
+            Lower::Call(..) => 32.0 * args.first().map_or(0.0, |ty| self.elements(ty)),
             Lower::Reduce(_) | Lower::Scan(_) => 1.0,
             Lower::Expand(_) => 12.0,
             _ => 0.0,

@@ -4,7 +4,8 @@ use tfc_ir::Dim;
 use tfc_ir::kernel::order::runs_across;
 use tfc_ir::kernel::{Kernel, Loop, Stmt};
 
-/// Cost of one iteration of the ranged loop, and whether there is one.
+/// Cost of one iteration of the ranged loop, and whether there is one; if not, of
+/// all of the kernel.
 pub(crate) fn kernel_cost(kernel: &Kernel) -> (Dim, bool) {
     for s in &kernel.body {
         if let Stmt::Loop(l) = s
@@ -14,7 +15,7 @@ pub(crate) fn kernel_cost(kernel: &Kernel) -> (Dim, bool) {
             return ((total + Dim::constant(7)).floor_div(8), true);
         }
     }
-    (Dim::constant(0), false)
+    ((body_cost(&kernel.body, false, kernel) + Dim::constant(7)).floor_div(8), false)
 }
 
 /// Whether several iterations of a loop cost little more than one: those of the

@@ -250,6 +250,7 @@ impl Fuser<'_> {
             Lower::Reshape => self.visit_reshape(id, uses),
             Lower::Contract(kind) => self.visit_contract(id, *kind, uses),
             Lower::Scan(_) => self.own_group(id, Kind::Scan(id)),
+            Lower::Call(..) => self.own_group(id, Kind::Step(id)),
             _ => self.visit_loops(id, uses),
         }
     }

@@ -2,6 +2,7 @@
 
 pub(crate) mod align;
 pub(crate) mod cost;
+pub(crate) mod depend;
 pub(crate) mod emit;
 pub(crate) mod exprs;
 pub(crate) mod fuse;
@@ -11,6 +12,7 @@ pub(crate) mod operands;
 pub(crate) mod placement;
 pub(crate) mod plan;
 pub(crate) mod schedule;
+pub(crate) mod share;
 pub(crate) mod stash;
 pub(crate) mod storage;
 pub(crate) mod tidy;
@@ -19,9 +21,10 @@ pub(crate) mod updates;
 use exprs::DimTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tfc_abi::plan::{ConstInfo, DimInfo, Plan, VarInfo};
+use tfc_abi::plan::{BufId, ConstInfo, DimInfo, Plan, VarInfo};
 use tfc_ir::diag::{Diag, SourceMap, Span};
 use tfc_ir::kernel::Kernel;
+use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::program::Program;
 use tfc_ir::{Graph, Node, Tensor, VarId};
 
@@ -29,6 +32,8 @@ use tfc_ir::{Graph, Node, Tensor, VarId};
 pub(crate) struct Build {
     pub dims: DimTable,
     kernels: Vec<Kernel>,
+    /// Those of the entries so far, by entry and buffer.
+    contractions: BTreeMap<(u32, BufId), Contraction>,
     /// Kernels by their text without the name: equal ones are one.
     known: BTreeMap<String, u32>,
     names: BTreeMap<String, u32>,
@@ -70,6 +75,11 @@ impl Build {
         let Some(t) = node.attrs.tensor("value") else {
             unreachable!("`{}` has no value to put among the constants", node.op.name())
         };
+        self.tensor(t)
+    }
+
+    /// The place of a tensor among the constants.
+    fn tensor(&mut self, t: &Arc<Tensor>) -> u32 {
         if let Some(id) = self.const_ids.get(t) {
             return *id;
         }
@@ -107,6 +117,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     let mut build = Build {
         dims: DimTable::default(),
         kernels: vec![],
+        contractions: BTreeMap::new(),
         known: BTreeMap::new(),
         names: BTreeMap::new(),
         consts: vec![],
@@ -141,14 +152,14 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     let mut diags = vec![];
     let mut entries = vec![];
     for func in &graph.entries {
-        match plan::entry(graph, func, &mut build) {
+        match plan::entry(graph, func, entries.len() as u32, &mut build) {
             Ok(entry) => entries.push(entry),
             Err(list) => diags.extend(list),
         }
     }
     let mut init = None;
     if !graph.init.regions[graph.init.body].nodes.is_empty() {
-        match plan::entry(graph, &graph.init, &mut build) {
+        match plan::entry(graph, &graph.init, entries.len() as u32, &mut build) {
             Ok(entry) => {
                 init = Some(entries.len() as u32);
                 entries.push(entry);
@@ -159,6 +170,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     if !diags.is_empty() {
         return Err(diags);
     }
+    share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
     let dims = build
         .dims
@@ -182,6 +194,12 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         source: sources.files.first().map_or(String::new(), |f| f.name.clone()),
         doc: graph.doc.clone(),
         queues,
+        devices: placement::devices(),
     };
-    Ok(Program { plan, kernels: build.kernels, consts: build.const_bytes })
+    Ok(Program {
+        plan,
+        kernels: build.kernels,
+        contractions: build.contractions,
+        consts: build.const_bytes,
+    })
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use tfc_abi::plan::Device;
 use tfc_ir::diag::{Diag, Span};
 use tfc_ir::{Func, Graph};
 
@@ -36,6 +37,12 @@ pub(crate) fn check(graph: &Graph) -> Vec<Diag> {
         });
     }
     diags
+}
+
+/// What the program runs on: every placement that [`check`] lets through is the
+/// first of these.
+pub(crate) fn devices() -> Vec<Device> {
+    vec![Device::host()]
 }
 
 /// Whether a device is the CPU of the only process there is.

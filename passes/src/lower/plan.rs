@@ -22,20 +22,29 @@ use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
 use super::storage::{Copy, StorageId, Storages};
-use super::{Build, cost::kernel_cost, schedule};
+use super::{Build, cost::kernel_cost, depend, schedule};
 use crate::util::is_zero;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::{
-    BufId, Buffer, Call, Condition, Entry, ExprId, Func as Routine, Home, Launch, Port, Step,
+    BufId, Buffer, Call, Condition, Entry, ExprId, Func as Routine, HOST, Home, Launch, Port, Step,
+    Steps,
 };
 use tfc_ir::diag::Diag;
+use tfc_ir::kernel::Kernel;
+use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
 use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
-pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Entry, Vec<Diag>> {
+/// Plans one function, entry `number` of the program.
+pub(crate) fn entry(
+    graph: &Graph,
+    func: &Func,
+    number: u32,
+    build: &mut Build,
+) -> Result<Entry, Vec<Diag>> {
     let (mut patient, mut copied) = (BTreeSet::new(), BTreeSet::new());
     let mut apart = BTreeSet::new();
     // Each round makes a variable patient, stores a part of one or copies a read
@@ -46,6 +55,8 @@ pub(crate) fn entry(graph: &Graph, func: &Func, build: &mut Build) -> Result<Ent
         let steps = p.body()?;
         let late = p.late_reads();
         if late.is_empty() {
+            let found = std::mem::take(&mut p.contractions);
+            p.build.contractions.extend(found.into_iter().map(|(b, c)| ((number, b), c)));
             return Ok(p.finish(steps));
         }
         let known = patient.clone();
@@ -93,6 +104,8 @@ struct Planner<'a> {
     scatters: BTreeSet<u32>,
     /// Numbers of the stacks, by name.
     stacks: BTreeMap<String, u32>,
+    /// By the buffer of the product.
+    contractions: BTreeMap<BufId, Contraction>,
     /// First and last step of each loop.
     loops: Vec<(u32, u32)>,
     /// Steps at which others may change variables.
@@ -131,6 +144,7 @@ impl<'a> Planner<'a> {
             writes: BTreeMap::new(),
             scatters: BTreeSet::new(),
             stacks: BTreeMap::new(),
+            contractions: BTreeMap::new(),
             loops: vec![],
             waits: vec![],
             params: vec![],
@@ -376,11 +390,10 @@ impl<'a> Planner<'a> {
         let time = self.tick();
         let (bufs, dims) = self.kernel_args(&lowered, time, region, &[]);
         let (cost, splits) = kernel_cost(&lowered.kernel);
-        let extent = self.dim(&lowered.extent);
-        let cost = if splits { cost } else { Dim::constant(0) };
-        let cost = self.dim(&cost);
+        let (extent, cost) = (self.dim(&lowered.extent), self.dim(&cost));
+        let outputs = outputs(&lowered.kernel);
         let kernel = self.build.kernel(lowered.kernel);
-        Step::Launch(Launch { kernel, bufs, dims, extent, cost })
+        Step::Launch(Launch { kernel, bufs, outputs, dims, extent, cost, splits })
     }
 
     /// Buffers and dims of a kernel call; `fixed` are values whose bytes no
@@ -499,7 +512,7 @@ impl<'a> Planner<'a> {
             sides.push(list);
         }
         let (Some(otherwise), Some(then)) = (sides.pop(), sides.pop()) else { return Ok(()) };
-        steps.push(Step::If { cond, then, otherwise });
+        steps.push(Step::If { cond, then: then.into(), otherwise: otherwise.into() });
         Ok(())
     }
 
@@ -567,7 +580,7 @@ impl<'a> Planner<'a> {
         let last = self.tick();
         self.storages.add_loop(first, last);
         self.loops.push((first, last));
-        steps.push(Step::While { head, cond: test, body: list });
+        steps.push(Step::While { head: head.into(), cond: test, body: list.into() });
         Ok(())
     }
 
@@ -615,7 +628,11 @@ impl<'a> Planner<'a> {
         for (inner, outer, time) in std::mem::take(&mut self.shares) {
             self.storages.share_result(inner, outer, time);
         }
-        let slots = self.storages.assign();
+        let order = depend::Order::of(&steps, &|b| {
+            let id = self.storages.resolve(self.buffers[b as usize].0);
+            (id, self.storages.home(id))
+        });
+        let slots = self.storages.assign(&order);
         let slots: Vec<ExprId> =
             slots.iter().map(|sizes| self.exprs.max(sizes, &mut self.build.dims)).collect();
         let homes: Vec<Home> = self
@@ -636,8 +653,10 @@ impl<'a> Planner<'a> {
                 len: *len,
                 shape: shape.clone(),
                 home: *home,
+                device: HOST,
             })
             .collect();
+        let steps = depend::dispatch(steps, &|b| homes[b as usize]);
         let mut writes: Vec<u32> = vec![];
         self.func.walk(&mut |_, node| {
             if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var)
@@ -681,16 +700,22 @@ fn not_compiled(node: &Node) -> Diag {
 fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
     steps.retain_mut(|s| match s {
         Step::Copy { src, dst } => homes[*src as usize] != homes[*dst as usize],
-        Step::If { then, otherwise, .. } => {
-            drop_copies(then, homes);
-            drop_copies(otherwise, homes);
-            true
-        }
-        Step::While { head, body, .. } => {
-            drop_copies(head, homes);
-            drop_copies(body, homes);
+        Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+            for inner in [a, b] {
+                let mut list = std::mem::take(inner).into_list();
+                drop_copies(&mut list, homes);
+                *inner = Steps::serial(list);
+            }
             true
         }
         _ => true,
     });
+}
+
+/// How many buffers of a kernel are written; they come first.
+pub(super) fn outputs(kernel: &Kernel) -> u32 {
+    let written = kernel.bufs.iter().take_while(|b| b.written).count();
+    let rest = &kernel.bufs[written..];
+    assert!(rest.iter().all(|b| !b.written), "`{}` has an output behind an input", kernel.name);
+    written as u32
 }

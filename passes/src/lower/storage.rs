@@ -4,8 +4,14 @@
 //! between their neighbours). Every storage records the steps that touch it;
 //! from that follow copies that need not happen, outputs that may take the
 //! place of an input, and which storages can share a slot of the arena.
+//!
+//! Steps that do not wait for each other may run at the same time, unless they
+//! share a slot. So a storage takes a slot that is sure to be free by then, if
+//! there is one; a slot of its own, as long as that takes little memory; and only
+//! then one that makes its step wait.
 
-use std::collections::BTreeMap;
+use super::depend::Order;
+use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::plan::Home;
 use tfc_ir::{DType, Dim};
 
@@ -157,7 +163,24 @@ impl Storages {
 
     /// Gives every storage without a home a slot. Returns, per slot, the sizes
     /// in bytes it must hold.
-    pub fn assign(&mut self) -> Vec<Vec<Dim>> {
+    pub fn assign(&mut self, order: &Order) -> Vec<Vec<Dim>> {
+        let least = self.layout(order, [0; 2]);
+        let room = least.bytes().map(|n| (n / MORE).max(LITTLE));
+        let mut layout = self.layout(order, room);
+        // Other slots for some may also have led to larger slots for others.
+        let most = |at: usize| least.bytes()[at].saturating_add(room[at]);
+        if (0..2).any(|at| layout.bytes()[at] > most(at)) {
+            layout = least;
+        }
+        for (id, slot) in layout.homes {
+            self.list[id.0 as usize].home = Some(Home::Slot(slot));
+        }
+        layout.slots
+    }
+
+    /// Slots for all storages, with so many bytes more than necessary (at two
+    /// sizes of run-time dims) to let steps run at the same time.
+    fn layout(&self, order: &Order, mut room: [i64; 2]) -> Layout {
         let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut deaths: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
@@ -172,40 +195,45 @@ impl Storages {
                 last_use.insert(id, last);
             }
         }
-        let mut slots: Vec<Vec<Dim>> = vec![];
+        let share_freely = room == [0; 2];
+        let mut layout = Layout::default();
         let mut free: BTreeMap<Dim, Vec<u32>> = BTreeMap::new();
-        let times: std::collections::BTreeSet<u32> =
-            births.keys().chain(deaths.keys()).copied().collect();
+        let times: BTreeSet<u32> = births.keys().chain(deaths.keys()).copied().collect();
         for time in times {
             let mut taken: Vec<StorageId> = vec![];
             for id in births.remove(&time).unwrap_or_default() {
                 let bytes = self.bytes(id);
+                let ready =
+                    |slot: &u32| share_freely || order.follows(id, layout.last[*slot as usize]);
                 let slot = self
-                    .take_over(id, time, &last_use, &mut taken)
-                    .or_else(|| take_free(&mut free, &bytes));
+                    .take_over(id, time, &last_use, &layout.homes, &mut taken)
+                    .or_else(|| take_free(&mut free, &bytes, &ready))
+                    .or_else(|| {
+                        if spend(&mut room, &bytes) {
+                            return None;
+                        }
+                        take_free(&mut free, &bytes, &|_| true)
+                    });
                 let slot = slot.unwrap_or_else(|| {
-                    slots.push(vec![]);
-                    (slots.len() - 1) as u32
+                    layout.slots.push(vec![]);
+                    layout.last.push(id);
+                    (layout.slots.len() - 1) as u32
                 });
-                let sizes = &mut slots[slot as usize];
-                if !sizes.contains(&bytes) {
-                    sizes.push(bytes);
-                }
-                self.list[id.0 as usize].home = Some(Home::Slot(slot));
+                layout.put(id, slot, bytes);
             }
             for id in deaths.remove(&time).unwrap_or_default() {
                 if taken.contains(&id) {
                     continue;
                 }
-                if let Some(Home::Slot(slot)) = self.list[id.0 as usize].home {
+                if let Some(&slot) = layout.homes.get(&id) {
                     // Filed under its largest constant size, or the first
                     // run-time one: exact matches are found first.
-                    let key = slot_key(&slots[slot as usize]);
+                    let key = slot_key(&layout.slots[slot as usize]);
                     free.entry(key).or_default().push(slot);
                 }
             }
         }
-        slots
+        layout
     }
 
     fn bytes(&self, id: StorageId) -> Dim {
@@ -219,6 +247,7 @@ impl Storages {
         id: StorageId,
         time: u32,
         last_use: &BTreeMap<StorageId, u32>,
+        homes: &BTreeMap<StorageId, u32>,
         taken: &mut Vec<StorageId>,
     ) -> Option<u32> {
         for (out, input) in self.in_place.get(&time)? {
@@ -229,13 +258,62 @@ impl Storages {
             if last_use.get(&input) != Some(&time) || self.bytes(id) != self.bytes(input) {
                 continue;
             }
-            if let Some(Home::Slot(slot)) = self.list[input.0 as usize].home {
+            if let Some(&slot) = homes.get(&input) {
                 taken.push(input);
                 return Some(slot);
             }
         }
         None
     }
+}
+
+/// Of the memory that is necessary, one part in so many may be added, and in any
+/// case so many bytes.
+const MORE: i64 = 64;
+const LITTLE: i64 = 32 << 10;
+
+/// Which storage is in which slot.
+#[derive(Default)]
+struct Layout {
+    /// Sizes each slot must hold.
+    slots: Vec<Vec<Dim>>,
+    /// What was put there last.
+    last: Vec<StorageId>,
+    homes: BTreeMap<StorageId, u32>,
+}
+
+impl Layout {
+    fn put(&mut self, id: StorageId, slot: u32, bytes: Dim) {
+        self.last[slot as usize] = id;
+        self.homes.insert(id, slot);
+        let sizes = &mut self.slots[slot as usize];
+        if !sizes.contains(&bytes) {
+            sizes.push(bytes);
+        }
+    }
+
+    /// The memory it takes at small and at larger run-time dims.
+    fn bytes(&self) -> [i64; 2] {
+        let largest = |sizes: &[Dim], at| sizes.iter().map(|d| at_dims(d)[at]).max().unwrap_or(0);
+        [0, 1].map(|at| {
+            self.slots.iter().fold(0i64, |sum, sizes| sum.saturating_add(largest(sizes, at)))
+        })
+    }
+}
+
+/// A size where every run-time dim is 1, and where every one is 64.
+fn at_dims(size: &Dim) -> [i64; 2] {
+    [1, 64].map(|n| size.eval(&|_| Some(n)).unwrap_or(i64::MAX))
+}
+
+/// Takes the bytes off what is left, if they are there. No one may take most of it.
+fn spend(room: &mut [i64; 2], bytes: &Dim) -> bool {
+    let [small, large] = at_dims(bytes);
+    let fits = small <= room[0] / 4 && large <= room[1] / 4;
+    if fits {
+        *room = [room[0] - small, room[1] - large];
+    }
+    fits
 }
 
 fn slot_key(sizes: &[Dim]) -> Dim {
@@ -246,26 +324,32 @@ fn slot_key(sizes: &[Dim]) -> Dim {
     }
 }
 
-/// A free slot for this size: the same size, else the smallest larger constant
-/// one, else the largest smaller one of the same kind (which then grows).
-fn take_free(free: &mut BTreeMap<Dim, Vec<u32>>, bytes: &Dim) -> Option<u32> {
+/// A free slot for this size that is also `ready`: the same size, else the
+/// smallest larger constant one, else the largest smaller one of the same kind
+/// (which then grows).
+fn take_free(
+    free: &mut BTreeMap<Dim, Vec<u32>>,
+    bytes: &Dim,
+    ready: &dyn Fn(&u32) -> bool,
+) -> Option<u32> {
+    let has = |key: &&Dim| free.get(key).is_some_and(|list| list.iter().any(ready));
+    let constant = |key: &&Dim| key.as_const().is_some();
     let key = match bytes.as_const() {
         Some(_) => {
             // Constants sort before run-time sizes, by value.
-            let larger =
-                free.range(bytes.clone()..).map(|(k, _)| k).find(|k| k.as_const().is_some());
-            match larger {
-                Some(k) => Some(k.clone()),
-                None => free.range(..bytes.clone()).next_back().map(|(k, _)| k.clone()),
-            }
+            let larger = free.range(bytes.clone()..).map(|(k, _)| k).filter(constant).find(has);
+            larger.or_else(|| free.range(..bytes.clone()).map(|(k, _)| k).rev().find(has))
         }
-        None if free.contains_key(bytes) => Some(bytes.clone()),
-        None => free.keys().rev().find(|k| k.as_const().is_none()).cloned(),
+        None => {
+            let mut others = free.keys().rev().filter(|k| k.as_const().is_none());
+            free.get_key_value(bytes).map(|(k, _)| k).filter(has).or_else(|| others.find(has))
+        }
     }?;
+    let key = key.clone();
     let list = free.get_mut(&key)?;
-    let slot = list.pop();
+    let slot = list.remove(list.iter().rposition(ready)?);
     if list.is_empty() {
         free.remove(&key);
     }
-    slot
+    Some(slot)
 }

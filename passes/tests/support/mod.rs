@@ -2,11 +2,12 @@
 //!
 //! Memory is laid out as the plan says, so a step that overwrites something
 //! still needed shows as a wrong number. Ranged loops run in several pieces,
-//! last piece first: no kernel may depend on how its range is split.
+//! last piece first: no kernel may depend on how its range is split. Steps run
+//! out of order where the plan says that they may.
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
-use tfc_abi::plan::{Conv, ConvKind, Entry, Epilogue, Func, Home, MatMul, Step};
+use tfc_abi::plan::{Conv, ConvKind, Entry, Epilogue, Func, Home, MatMul, Step, Steps};
 use tfc_ir::interp::State;
 use tfc_ir::kernel::{Ix, Kernel, Loop, Reg, Scalar, ScalarOp, ScalarType, Stmt};
 use tfc_ir::program::Program;
@@ -146,9 +147,17 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn steps(&mut self, steps: &[Step]) {
-        for s in steps {
-            self.step(s);
+    /// As far from the order of the list as what the steps wait for allows: the
+    /// last step that may run comes first.
+    fn steps(&mut self, steps: &Steps) {
+        let mut done = vec![false; steps.len()];
+        for _ in 0..steps.len() {
+            let ready = |i: &usize| {
+                !done[*i] && steps.dispatch()[*i].after.iter().all(|a| done[*a as usize])
+            };
+            let next = (0..steps.len()).rev().find(ready).expect("a step that may run");
+            self.step(&steps[next]);
+            done[next] = true;
         }
     }
 
@@ -273,10 +282,19 @@ impl Call<'_> {
         }
     }
 
-    fn epilogue(&mut self, e: &Epilogue, rows: i64, cols: i64) {
+    /// Blocks of the upper rows by the kernel, of the lower ones by the statements on
+    /// the accumulator.
+    fn epilogue(&mut self, e: &Epilogue, product: u32, rows: i64, cols: i64) {
+        let entries = &self.program.plan.entries;
+        let entry = entries.iter().position(|e| std::ptr::eq(e, self.entry)).expect("an entry");
+        let contraction = &self.program.contractions[&(entry as u32, product)];
         let kernel = &self.program.kernels[e.kernel as usize];
+        let body = contraction.epilogue.as_ref().expect("an epilogue");
+        assert_eq!(body.kernel, e.kernel);
+        let inlined = body.on_block(kernel).expect("two loops");
+        tfc_ir::kernel::verify::verify(&inlined).expect("a kernel");
         let (r, c) = (rows / 2, cols / 2);
-        for (lo, hi) in [(r, rows), (0, r)] {
+        for (kernel, lo, hi) in [(kernel, r, rows), (&inlined, 0, r)] {
             for (l1, h1) in [(0, c), (c, cols)] {
                 self.kernel(kernel, &e.bufs, &e.dims, [lo, hi, l1, h1]);
             }
@@ -322,7 +340,7 @@ impl Call<'_> {
                     );
                 }
             }
-            self.epilogue(e, batch * m, n);
+            self.epilogue(e, s.c, batch * m, n);
         }
     }
 
@@ -375,7 +393,7 @@ impl Call<'_> {
             self.set(c.out, i as i64, Val::F64(v));
         }
         if let Some(e) = &c.epilogue {
-            self.epilogue(e, n * co, oh * ow);
+            self.epilogue(e, c.out, n * co, oh * ow);
         }
     }
 

@@ -1,9 +1,12 @@
-//! Validation of a [`Plan`]: after [`Plan::check`] every index in it is in range.
+//! Validation of a [`Plan`]: after [`Plan::check`] every index in it is in range,
+//! and no two steps that may run at the same time touch the same bytes, unless
+//! both only read them.
 //!
 //! What depends on run-time dims (does a buffer fit its slot, does a matmul stay
 //! inside its buffers) is checked by the runtime when it binds them.
 
 use crate::codec::MAX_NESTING;
+use crate::depend;
 use crate::plan::*;
 use crate::{BUFFER_ALIGN, DType};
 
@@ -53,6 +56,9 @@ impl Plan {
     }
 
     fn check_tables(&self) -> Check {
+        if self.devices.first().is_none_or(|d| d.kind != DeviceKind::Cpu) {
+            return Err("the first device is not the CPU".into());
+        }
         for d in &self.dims {
             if d.min < 0 || d.max < d.min {
                 return Err(format!("dim `{}` has the range {}..{}", d.name, d.min, d.max));
@@ -177,6 +183,13 @@ impl EntryCheck<'_> {
     fn buffer(&self, b: &Buffer) -> Check {
         self.expr_id(b.len)?;
         b.shape.iter().try_for_each(|e| self.expr_id(*e))?;
+        if b.device as usize >= self.plan.devices.len() {
+            return Err(format!("device {} is missing", b.device));
+        }
+        let own = matches!(b.home, Home::Var(_) | Home::Slot(_));
+        if b.device != HOST && !own {
+            return Err("what the caller or the program owns is on another device".into());
+        }
         let (index, count, what) = match b.home {
             Home::Param(i) => (i, self.entry.params.len(), "param"),
             Home::Result(i) => (i, self.entry.results.len(), "result"),
@@ -211,17 +224,22 @@ impl EntryCheck<'_> {
         Ok(())
     }
 
-    fn kernel(&self, kernel: u32, bufs: &[BufId], dims: &[ExprId]) -> Check {
+    fn kernel(&self, kernel: u32, bufs: &[BufId], outputs: u32, dims: &[ExprId]) -> Check {
         if kernel as usize >= self.plan.kernels.len() {
             return Err(format!("kernel {kernel} is missing"));
         }
-        bufs.iter().try_for_each(|b| self.buf(*b).map(drop))?;
+        if outputs as usize > bufs.len() {
+            return Err(format!("kernel {kernel} writes more buffers than it has"));
+        }
+        let (written, read) = bufs.split_at(outputs as usize);
+        written.iter().try_for_each(|b| self.writable(*b).map(drop))?;
+        read.iter().try_for_each(|b| self.buf(*b).map(drop))?;
         dims.iter().try_for_each(|e| self.expr_id(*e))
     }
 
     fn epilogue(&self, e: &Option<Epilogue>) -> Check {
         match e {
-            Some(e) => self.kernel(e.kernel, &e.bufs, &e.dims),
+            Some(e) => self.kernel(e.kernel, &e.bufs, e.outputs, &e.dims),
             None => Ok(()),
         }
     }
@@ -234,17 +252,64 @@ impl EntryCheck<'_> {
         }
     }
 
-    fn steps(&self, steps: &[Step], depth: u32) -> Check {
+    fn steps(&self, steps: &Steps, depth: u32) -> Check {
         if depth > MAX_NESTING {
             return Err("control flow is nested too deeply".into());
         }
-        steps.iter().try_for_each(|s| self.step(s, depth))
+        for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
+            self.step(step, depth)?;
+            self.dispatch(i, dispatch)?;
+            self.device(step, dispatch.device)?;
+        }
+        let after = |i: usize| steps.dispatch()[i].after.clone();
+        let home = |b: BufId| self.entry.buffers[b as usize].home;
+        match depend::unordered(steps, &after, &home) {
+            Some((a, b)) => Err(format!("step {b} does not wait for step {a}, but must")),
+            None => Ok(()),
+        }
+    }
+
+    /// A step waits for earlier ones, each named once.
+    fn dispatch(&self, i: usize, dispatch: &Dispatch) -> Check {
+        let ascending = dispatch.after.is_sorted_by(|a, b| a < b);
+        match dispatch.after.last() {
+            Some(last) if *last as usize >= i => {
+                Err(format!("step {i} waits for step {last}, which is not before it"))
+            }
+            _ if ascending => Ok(()),
+            _ => Err(format!("the steps that step {i} waits for are out of order")),
+        }
+    }
+
+    /// A step's buffers are where it runs; a copy's, one of them.
+    fn device(&self, step: &Step, device: DeviceId) -> Check {
+        if device as usize >= self.plan.devices.len() {
+            return Err(format!("device {device} is missing"));
+        }
+        let on = |b: BufId| self.buf(b).map(|b| b.device);
+        let here = match step {
+            Step::Launch(_) | Step::MatMul(_) | Step::Conv(_) | Step::Call(_) => {
+                let mut here = true;
+                step.buffers(&mut |b, _| here &= on(b) == Ok(device));
+                here
+            }
+            Step::Copy { src, dst } => on(*src)? == device || on(*dst)? == device,
+            Step::If { cond, .. } | Step::While { cond, .. } => {
+                device == HOST && on(*cond)? == HOST
+            }
+            _ => {
+                let mut here = device == HOST;
+                step.buffers(&mut |b, _| here &= on(b) == Ok(HOST));
+                here
+            }
+        };
+        if here { Ok(()) } else { Err(format!("a step on device {device} has others' buffers")) }
     }
 
     fn step(&self, step: &Step, depth: u32) -> Check {
         match step {
             Step::Launch(l) => {
-                self.kernel(l.kernel, &l.bufs, &l.dims)?;
+                self.kernel(l.kernel, &l.bufs, l.outputs, &l.dims)?;
                 self.expr_id(l.extent)?;
                 self.expr_id(l.cost)
             }
@@ -345,20 +410,17 @@ impl EntryCheck<'_> {
     }
 
     fn call(&self, c: &Call) -> Check {
-        let (bufs, ints) = match c.func {
-            Func::ScatterAddRows | Func::ScatterSetRows => (3, 3),
-            Func::Zero => (1, 0),
-        };
-        if c.bufs.len() != bufs || c.ints.len() != ints {
+        let wanted = c.func.signature();
+        if c.bufs.len() != wanted.bufs.len() || c.ints.len() != wanted.ints {
             return Err(format!("{:?} has the wrong number of operands", c.func));
         }
         c.ints.iter().try_for_each(|e| self.expr_id(*e))?;
-        let dst = self.writable(c.bufs[0])?;
-        if let [_, ids, upd] = c.bufs[..] {
-            if !matches!(self.buf(ids)?.dtype, DType::I32 | DType::I64) {
-                return Err("row numbers are neither i32 nor i64".into());
+        let first = self.writable(c.bufs[0])?.dtype;
+        for (i, (buf, wanted)) in c.bufs.iter().zip(wanted.bufs).enumerate() {
+            let dtype = self.buf(*buf)?.dtype;
+            if !wanted.elements.admits(dtype, first) {
+                return Err(format!("operand {i} of {:?} is {dtype}", c.func));
             }
-            self.same_dtype("a scatter", dst.dtype, &[self.buf(upd)?])?;
         }
         Ok(())
     }

@@ -69,6 +69,8 @@ codes! {
     TORN_CHECKPOINT = "E0580";
     /// A file cannot be read.
     UNREADABLE_FILE = "E0804";
+    /// A path in the graph leads out of the sandbox.
+    OUTSIDE_SANDBOX = "E0810";
     /// There is no such variable.
     UNKNOWN_VARIABLE = "E0605";
     /// The CPU lacks what the code was compiled for.

@@ -271,6 +271,7 @@ wire_code! {
     DType, "element type";
     ConvKind, "convolution kind";
     Func, "routine";
+    DeviceKind, "kind of device";
     Format, "file format";
     QueueAction, "queue action";
 }
@@ -293,19 +294,23 @@ macro_rules! wire_struct {
 }
 
 wire_struct! {
-    Plan { name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues }
+    Plan {
+        name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues, devices,
+    }
+    Device { kind, placement }
     DimInfo { name, min, max }
     VarInfo { name, dtype, shape, user, random }
     ConstInfo { dtype, shape, offset, len }
     Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner }
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
-    Buffer { dtype, len, shape, home }
-    Launch { kernel, bufs, dims, extent, cost }
+    Buffer { dtype, len, shape, home, device }
+    Dispatch { device, after }
+    Launch { kernel, bufs, outputs, dims, extent, cost, splits }
     MatMul {
-        dtype, a, b, c, m, n, k, batch, a_stride, b_stride, trans_a, trans_b, accumulate, epilogue,
+        dtype, a, b, c, m, n, k, batch, a_stride, b_stride, trans_a, trans_b, epilogue,
     }
-    Epilogue { kernel, bufs, dims }
+    Epilogue { kernel, bufs, outputs, dims }
     Conv {
         kind, dtype, lhs, rhs, out, batch, in_channels, in_h, in_w, out_channels, out_h, out_w,
         kernel, stride, dilation, pad, groups, epilogue,
@@ -428,6 +433,33 @@ impl Wire for Home {
     }
 }
 
+/// Each step with its dispatch behind it.
+impl Wire for Steps {
+    fn put(&self, out: &mut Vec<u8>) {
+        (self.len() as u64).put(out);
+        for (step, dispatch) in self.iter().zip(self.dispatch()) {
+            step.put(out);
+            dispatch.put(out);
+        }
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<Steps> {
+        let pairs: Vec<(Step, Dispatch)> = Wire::get(r)?;
+        Ok(Steps::from_pairs(pairs))
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<(A, B)> {
+        Ok((A::get(r)?, B::get(r)?))
+    }
+}
+
 impl Wire for Step {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
@@ -471,17 +503,19 @@ impl Wire for Step {
                 out.push(23);
                 check.put(out);
             }
-            Step::Save { path, names, bufs } => {
+            Step::Save { path, names, bufs, place } => {
                 out.push(20);
                 path.put(out);
                 names.put(out);
                 bufs.put(out);
+                place.put(out);
             }
-            Step::Restore { path, key, buf } => {
+            Step::Restore { path, key, buf, place } => {
                 out.push(21);
                 path.put(out);
                 key.put(out);
                 buf.put(out);
+                place.put(out);
             }
             Step::If { cond, then, otherwise } => {
                 out.push(7);
@@ -524,8 +558,18 @@ impl Wire for Step {
             6 => Step::Assert { cond: Wire::get(r)?, message: Wire::get(r)?, place: Wire::get(r)? },
             22 => Step::CheckIndex(Wire::get(r)?),
             23 => Step::CheckFinite(Wire::get(r)?),
-            20 => Step::Save { path: Wire::get(r)?, names: Wire::get(r)?, bufs: Wire::get(r)? },
-            21 => Step::Restore { path: Wire::get(r)?, key: Wire::get(r)?, buf: Wire::get(r)? },
+            20 => Step::Save {
+                path: Wire::get(r)?,
+                names: Wire::get(r)?,
+                bufs: Wire::get(r)?,
+                place: Wire::get(r)?,
+            },
+            21 => Step::Restore {
+                path: Wire::get(r)?,
+                key: Wire::get(r)?,
+                buf: Wire::get(r)?,
+                place: Wire::get(r)?,
+            },
             7 => r.nested(|r| {
                 Ok(Step::If { cond: Wire::get(r)?, then: Wire::get(r)?, otherwise: Wire::get(r)? })
             })?,

@@ -12,17 +12,19 @@
 pub mod check;
 pub mod code;
 pub mod codec;
+pub mod depend;
 pub mod dtype;
 pub mod float;
 pub mod names;
 pub mod order;
 pub mod plan;
+pub mod routine;
 
 pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 
 /// A compiled kernel.
 ///

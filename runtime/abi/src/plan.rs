@@ -5,15 +5,25 @@
 //! entry is called the runtime binds its dims from the feeds, evaluates every
 //! expression of the entry once, and from then on steps refer to values by
 //! index.
+//!
+//! A list of steps may always be run from its first to its last. What must not
+//! change places is said beside it ([`Dispatch`]), so that a runtime may do more
+//! at a time; [`crate::depend`] says what that follows from.
 
 use crate::DType;
+pub use crate::routine::Func;
 
 /// Index into [`Entry::exprs`] (and the values computed from them).
 pub type ExprId = u32;
 /// Index into [`Entry::buffers`].
 pub type BufId = u32;
+/// Index into [`Plan::devices`].
+pub type DeviceId = u32;
 
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The CPU of the process.
+pub const HOST: DeviceId = 0;
+
+#[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
     pub name: String,
     /// blake-like content hash of the source graph; checkpoints carry it.
@@ -32,6 +42,62 @@ pub struct Plan {
     pub doc: String,
     /// Queues and readers.
     pub queues: Vec<QueueInfo>,
+    /// What the program runs on; the first is the CPU of the process, which has
+    /// every param, result, constant, stack and queue.
+    pub devices: Vec<Device>,
+}
+
+impl Default for Plan {
+    /// A program that does nothing, on the CPU.
+    fn default() -> Plan {
+        Plan {
+            name: String::new(),
+            graph_hash: [0; 32],
+            dims: vec![],
+            vars: vec![],
+            consts: vec![],
+            kernels: vec![],
+            entries: vec![],
+            init: None,
+            source: String::new(),
+            doc: String::new(),
+            queues: vec![],
+            devices: vec![Device::host()],
+        }
+    }
+}
+
+/// Something that has memory of its own and carries out steps.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Device {
+    pub kind: DeviceKind,
+    /// As `on` names it.
+    pub placement: String,
+}
+
+impl Device {
+    /// The CPU of the process.
+    pub fn host() -> Device {
+        Device { kind: DeviceKind::Cpu, placement: "/cpu:0".into() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum DeviceKind {
+    Cpu = 0,
+}
+
+impl DeviceKind {
+    pub fn from_code(code: u8) -> Option<DeviceKind> {
+        [DeviceKind::Cpu].into_iter().find(|k| *k as u8 == code)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            DeviceKind::Cpu => "cpu",
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -180,7 +246,7 @@ pub struct Entry {
     pub buffers: Vec<Buffer>,
     /// Size in bytes of each arena slot; buffers with disjoint lives share one.
     pub slots: Vec<ExprId>,
-    pub steps: Vec<Step>,
+    pub steps: Steps,
     /// Variables this entry writes, for locking.
     pub writes: Vec<u32>,
     /// What must hold for the dims, checked when they are bound.
@@ -294,10 +360,12 @@ pub struct Buffer {
     pub len: ExprId,
     pub shape: Vec<ExprId>,
     pub home: Home,
+    /// Whose memory that is in.
+    pub device: DeviceId,
 }
 
 /// Where a buffer's bytes are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Home {
     /// The caller's array for `Entry::params[i]`; read only.
     Param(u32),
@@ -311,12 +379,101 @@ pub enum Home {
     Slot(u32),
 }
 
+/// Steps in an order that is always right, and for each what of that order
+/// matters: the earlier steps it must wait for. Steps of which neither waits for
+/// the other, directly or through others, may run at the same time.
+///
+/// The lists inside an `If` or a `While` have an order of their own; in the list
+/// around it, such a step is one step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Steps {
+    list: Vec<Step>,
+    /// As many as there are steps.
+    dispatch: Vec<Dispatch>,
+}
+
+/// Where and when a step runs.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Dispatch {
+    /// Who carries it out. A copy between two devices is carried out by either.
+    pub device: DeviceId,
+    /// Steps of the same list that must be done before, in ascending order and
+    /// without those that others of them wait for already.
+    pub after: Vec<u32>,
+}
+
+impl Steps {
+    /// One step after the other, on the CPU.
+    pub fn serial(list: Vec<Step>) -> Steps {
+        let previous = |i: usize| i.checked_sub(1).map(|i| i as u32);
+        let dispatch = (0..list.len())
+            .map(|i| Dispatch { device: HOST, after: Vec::from_iter(previous(i)) })
+            .collect();
+        Steps { list, dispatch }
+    }
+
+    pub fn from_pairs(pairs: impl IntoIterator<Item = (Step, Dispatch)>) -> Steps {
+        let (list, dispatch) = pairs.into_iter().unzip();
+        Steps { list, dispatch }
+    }
+
+    pub fn into_list(self) -> Vec<Step> {
+        self.list
+    }
+
+    /// One for each step.
+    pub fn dispatch(&self) -> &[Dispatch] {
+        &self.dispatch
+    }
+
+    pub fn dispatch_mut(&mut self) -> &mut [Dispatch] {
+        &mut self.dispatch
+    }
+
+    /// Adds a step that waits for the one before it.
+    pub fn push(&mut self, step: Step) {
+        let after = Vec::from_iter(self.list.len().checked_sub(1).map(|i| i as u32));
+        self.list.push(step);
+        self.dispatch.push(Dispatch { device: HOST, after });
+    }
+}
+
+impl std::ops::Deref for Steps {
+    type Target = [Step];
+
+    fn deref(&self) -> &[Step] {
+        &self.list
+    }
+}
+
+impl std::ops::DerefMut for Steps {
+    fn deref_mut(&mut self) -> &mut [Step] {
+        &mut self.list
+    }
+}
+
+impl<'a> IntoIterator for &'a Steps {
+    type Item = &'a Step;
+    type IntoIter = std::slice::Iter<'a, Step>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.list.iter()
+    }
+}
+
+impl From<Vec<Step>> for Steps {
+    fn from(list: Vec<Step>) -> Steps {
+        Steps::serial(list)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     Launch(Launch),
     MatMul(MatMul),
     Conv(Conv),
-    /// Copies `src` onto `dst`; both have the same dtype and length.
+    /// Copies `src` onto `dst`, which may be on another device; both have the
+    /// same dtype and length.
     Copy {
         src: BufId,
         dst: BufId,
@@ -352,23 +509,25 @@ pub enum Step {
         path: String,
         names: Vec<String>,
         bufs: Vec<BufId>,
+        place: String,
     },
     /// Replaces a variable by what a file has under `key`.
     Restore {
         path: String,
         key: String,
         buf: BufId,
+        place: String,
     },
     If {
         cond: BufId,
-        then: Vec<Step>,
-        otherwise: Vec<Step>,
+        then: Steps,
+        otherwise: Steps,
     },
     /// Runs `head`, tests `cond`, runs `body`, and again.
     While {
-        head: Vec<Step>,
+        head: Steps,
         cond: BufId,
-        body: Vec<Step>,
+        body: Steps,
     },
     Queue(QueueStep),
 }
@@ -457,12 +616,17 @@ impl QueueAction {
 pub struct Launch {
     pub kernel: u32,
     pub bufs: Vec<BufId>,
+    /// So many of `bufs`, from the first, are written; the rest is only read.
+    pub outputs: u32,
     pub dims: Vec<ExprId>,
     /// Iterations of the kernel's outermost loop.
     pub extent: ExprId,
-    /// Rough cost of one iteration in nanoseconds-ish units; the pool splits
-    /// only when `extent * cost` is worth it. Zero: never split.
+    /// Rough cost of one iteration in nanoseconds-ish units: the pool splits only
+    /// when `extent * cost` is worth it, and steps run side by side only when
+    /// they are not worth splitting.
     pub cost: ExprId,
+    /// Parts of the range may run at the same time.
+    pub splits: bool,
 }
 
 /// `c[b] = op(a[b]) · op(b[b])`, row-major, then `epilogue` per finished block.
@@ -482,8 +646,6 @@ pub struct MatMul {
     /// `a` is stored `[k, m]` / `b` is stored `[n, k]`.
     pub trans_a: bool,
     pub trans_b: bool,
-    /// `c` is added to instead of overwritten.
-    pub accumulate: bool,
     pub epilogue: Option<Epilogue>,
 }
 
@@ -493,6 +655,8 @@ pub struct MatMul {
 pub struct Epilogue {
     pub kernel: u32,
     pub bufs: Vec<BufId>,
+    /// So many of `bufs`, from the first, are written; the rest is only read.
+    pub outputs: u32,
     pub dims: Vec<ExprId>,
 }
 
@@ -542,32 +706,11 @@ pub struct Conv {
     pub epilogue: Option<Epilogue>,
 }
 
-/// A routine of the runtime that is not worth generating.
+/// A routine of the runtime that is not worth generating. What `bufs` and `ints` are,
+/// [`Func::signature`] says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     pub func: Func,
     pub bufs: Vec<BufId>,
     pub ints: Vec<ExprId>,
-}
-
-/// Routines a [`Call`] may name. The meaning of `bufs` and `ints` is given per
-/// routine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Func {
-    /// `dst[ids[i], :] += upd[i, :]`, rows in order. bufs: dst, ids, upd;
-    /// ints: rows of dst, number of ids, row length. Ids out of range fail.
-    ScatterAddRows = 0,
-    /// `dst[ids[i], :] = upd[i, :]`, the last one wins. As above.
-    ScatterSetRows = 1,
-    /// Fills with zero bytes. bufs: dst.
-    Zero = 2,
-}
-
-impl Func {
-    pub fn from_code(code: u8) -> Option<Func> {
-        [Func::ScatterAddRows, Func::ScatterSetRows, Func::Zero]
-            .into_iter()
-            .find(|f| *f as u8 == code)
-    }
 }

@@ -21,19 +21,28 @@ fn sample() -> Plan {
         Expr(vec![ExprOp::Const(16), ExprOp::Dim(0), ExprOp::Mul]),
         Expr(vec![ExprOp::Const(1)]),
     ];
-    let f32 = |shape: Vec<u32>, home| Buffer { dtype: DType::F32, len: 2, shape, home };
+    let f32 =
+        |shape: Vec<u32>, home| Buffer { dtype: DType::F32, len: 2, shape, home, device: HOST };
     let buffers = vec![
         f32(vec![1, 0], Home::Param(0)),
         f32(vec![1, 0], Home::Result(0)),
-        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Var(0) },
-        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Const(0) },
+        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Var(0), device: HOST },
+        Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Const(0), device: HOST },
         f32(vec![1, 0], Home::Slot(0)),
-        Buffer { dtype: DType::Bool, len: 5, shape: vec![], home: Home::Slot(1) },
-        Buffer { dtype: DType::I32, len: 1, shape: vec![1], home: Home::Slot(0) },
+        Buffer { dtype: DType::Bool, len: 5, shape: vec![], home: Home::Slot(1), device: HOST },
+        Buffer { dtype: DType::I32, len: 1, shape: vec![1], home: Home::Slot(0), device: HOST },
     ];
-    let epilogue = Some(Epilogue { kernel: 0, bufs: vec![4, 3], dims: vec![1] });
+    let epilogue = Some(Epilogue { kernel: 0, bufs: vec![4, 3], outputs: 1, dims: vec![1] });
     let steps = vec![
-        Step::Launch(Launch { kernel: 0, bufs: vec![0, 4], dims: vec![1], extent: 1, cost: 0 }),
+        Step::Launch(Launch {
+            kernel: 0,
+            bufs: vec![4, 0],
+            outputs: 1,
+            dims: vec![1],
+            extent: 1,
+            cost: 0,
+            splits: true,
+        }),
         Step::MatMul(MatMul {
             dtype: DType::F32,
             a: 0,
@@ -47,7 +56,6 @@ fn sample() -> Plan {
             b_stride: 5,
             trans_a: false,
             trans_b: true,
-            accumulate: true,
             epilogue: epilogue.clone(),
         }),
         Step::Conv(Conv {
@@ -72,16 +80,18 @@ fn sample() -> Plan {
         }),
         Step::If {
             cond: 5,
-            then: vec![Step::Copy { src: 4, dst: 1 }],
+            then: vec![Step::Copy { src: 4, dst: 1 }].into(),
             otherwise: vec![Step::While {
-                head: vec![Step::Print { label: "x".into(), buf: 0 }],
+                head: vec![Step::Print { label: "x".into(), buf: 0 }].into(),
                 cond: 5,
                 body: vec![Step::Assert {
                     cond: 5,
                     message: "x is small".into(),
                     place: "m.graph:3:4".into(),
-                }],
-            }],
+                }]
+                .into(),
+            }]
+            .into(),
         },
         Step::Call(Call { func: Func::ScatterAddRows, bufs: vec![2, 6, 4], ints: vec![0, 1, 0] }),
         Step::Call(Call { func: Func::Zero, bufs: vec![1], ints: vec![] }),
@@ -141,7 +151,7 @@ fn sample() -> Plan {
                 exprs,
                 buffers,
                 slots: vec![4, 5],
-                steps,
+                steps: steps.into(),
                 writes: vec![0],
                 conditions: vec![Condition {
                     value: 0,
@@ -172,6 +182,7 @@ fn sample() -> Plan {
                 parts: vec![Part { dtype: DType::F32, shape: vec![4] }],
             },
         ],
+        devices: vec![Device::host(), Device { placement: "/cpu:1".into(), ..Device::host() }],
     }
 }
 
@@ -183,7 +194,7 @@ fn a_plan_survives() {
     assert_eq!(Plan::decode(&bytes).unwrap(), plan);
     assert_eq!(plan.encode(), bytes);
     assert_eq!(Plan::decode(&Plan::default().encode()).unwrap(), Plan::default());
-    assert!(bytes.len() < 600, "{} bytes is not compact", bytes.len());
+    assert!(bytes.len() < 680, "{} bytes is not compact", bytes.len());
 }
 
 #[test]
@@ -257,9 +268,9 @@ fn mutations_never_panic() {
 fn hostile_nesting_is_refused() {
     let mut step = Step::Copy { src: 0, dst: 0 };
     for _ in 0..=MAX_NESTING {
-        step = Step::If { cond: 0, then: vec![step], otherwise: vec![] };
+        step = Step::If { cond: 0, then: vec![step].into(), otherwise: vec![].into() };
     }
-    let entry = Entry { steps: vec![step], ..Entry::default() };
+    let entry = Entry { steps: vec![step].into(), ..Entry::default() };
     let plan = Plan { entries: vec![entry], ..Plan::default() };
     assert_eq!(Plan::decode(&plan.encode()), Err(DecodeError::Invalid("nesting depth")));
 }
@@ -302,6 +313,52 @@ fn check_finds_each_fault() {
     assert!(damaged(|p| p.consts[0].len = 15).contains("wrong length"));
     assert!(damaged(|p| p.vars[0].shape = vec![i64::MAX, 2]).contains("too large"));
     assert!(damaged(|p| p.dims[0].max = -1).contains("range"));
+}
+
+#[test]
+fn waits_are_for_earlier_steps_and_cover_every_conflict() {
+    let after = |step: usize, list: Vec<u32>| {
+        damaged(|p| p.entries[0].steps.dispatch_mut()[step].after = list)
+    };
+    assert!(after(1, vec![1]).contains("step 1 waits for step 1, which is not before it"));
+    assert!(after(1, vec![5]).contains("which is not before it"));
+    assert!(after(1, vec![u32::MAX]).contains("which is not before it"));
+    assert!(after(2, vec![1, 0]).contains("out of order"));
+    assert!(after(2, vec![1, 1]).contains("out of order"));
+    // Both write buffer 4.
+    assert!(after(1, vec![]).contains("step 1 does not wait for step 0, but must"));
+    // More than needed is no fault.
+    let mut plan = sample();
+    plan.entries[0].steps.dispatch_mut()[2].after = vec![0, 1];
+    plan.check().unwrap();
+    // In a list inside a step.
+    let inner = damaged(|p| {
+        let Step::If { then, .. } = &mut p.entries[0].steps[3] else { panic!("a branch") };
+        then.push(Step::Copy { src: 0, dst: 4 });
+        then.dispatch_mut()[1].after.clear();
+    });
+    assert!(inner.contains("step 1 does not wait for step 0"), "{inner}");
+}
+
+#[test]
+fn steps_run_where_their_buffers_are() {
+    let on =
+        |step: usize, device| damaged(|p| p.entries[0].steps.dispatch_mut()[step].device = device);
+    assert!(on(0, 1).contains("has others' buffers"));
+    assert!(on(6, 1).contains("has others' buffers"));
+    assert!(on(0, 2).contains("device 2 is missing"));
+    assert!(damaged(|p| p.entries[0].buffers[4].device = 2).contains("device 2 is missing"));
+    assert!(damaged(|p| p.entries[0].buffers[4].device = 1).contains("has others' buffers"));
+    assert!(damaged(|p| p.entries[0].buffers[0].device = 1).contains("another device"));
+    assert!(damaged(|p| p.devices.clear()).contains("not the CPU"));
+    let mut plan = sample();
+    let remote = Buffer { device: 1, ..plan.entries[0].buffers[4].clone() };
+    plan.entries[0].buffers.push(Buffer { home: Home::Slot(2), ..remote });
+    plan.entries[0].slots.push(4);
+    // A copy may be between two devices.
+    plan.entries[0].steps.push(Step::Copy { src: 0, dst: 7 });
+    plan.check().unwrap();
+    assert_eq!(Plan::decode(&plan.encode()).unwrap(), plan);
 }
 
 fn check(ids: u32, size: u32) -> Step {

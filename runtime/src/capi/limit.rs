@@ -5,7 +5,7 @@
 
 use super::{deref, guard};
 use crate::call::{CallOptions, CancelToken};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ pub struct Cancel(CancelToken);
 
 thread_local! {
     static LIMIT: RefCell<(Option<Duration>, Option<CancelToken>)> = const { RefCell::new((None, None)) };
+    static STALE_OK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The limits of a call of this thread that begins now.
@@ -21,6 +22,7 @@ pub fn options() -> CallOptions {
     LIMIT.with(|limit| {
         let (time, token) = &*limit.borrow();
         let mut options = CallOptions::new();
+        options.stale_ok = STALE_OK.get();
         if let Some(time) = time {
             options = options.timeout(*time);
         }
@@ -72,4 +74,10 @@ pub unsafe extern "C" fn limit(milliseconds: i64, cancel: *const Cancel) -> c_in
         LIMIT.with(|limit| *limit.borrow_mut() = (time, token));
         Ok(())
     })
+}
+
+/// Whether this thread's calls may, from now on, read the last complete version of
+/// variables that another call is writing, rather than wait for it.
+pub extern "C" fn stale_ok(allowed: c_int) {
+    STALE_OK.set(allowed != 0);
 }

@@ -30,8 +30,9 @@ pub use signature::Signature;
 
 use crate::cli::{self, Console, Program};
 use crate::error::{Error, Result};
-use crate::model::{Model, Options};
+use crate::model::{Model, Options, Print};
 use crate::pool::Pool;
+use crate::sandbox::Sandbox;
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::io::IsTerminal;
@@ -60,9 +61,51 @@ pub struct Handle {
 pub struct LoadOptions {
     /// Threads of its own; 0 for the pool all models of this runtime share.
     pub threads: u32,
-    pub reserved: u32,
+    /// Not 0 to go on though a loss is NaN or infinite, and save variables that are.
+    pub allow_nan: u32,
     /// Where relative paths of the graph's `save` and `restore` begin, or null.
     pub directory: *const c_char,
+    /// The directory that the graph's paths must not leave, or null.
+    pub sandbox: *const c_char,
+    /// Gets the lines that the graph prints, from any thread, or null.
+    pub print: Option<unsafe extern "C" fn(data: *mut c_void, line: *const c_char)>,
+    /// Handed to `print`.
+    pub print_data: *mut c_void,
+}
+
+/// What C wants its print function to be given.
+struct PrintData(*mut c_void);
+
+// SAFETY: the header says that `print` is called from any thread; what it makes of
+// the pointer is its own business.
+unsafe impl Send for PrintData {}
+// SAFETY: as above.
+unsafe impl Sync for PrintData {}
+
+impl LoadOptions {
+    /// As the runtime has them.
+    ///
+    /// # Safety
+    /// Strings are null or strings; `print` can be called with `print_data` as long
+    /// as the model lives.
+    unsafe fn options(&self) -> Result<Options> {
+        let pool = (self.threads > 0).then(|| Arc::new(Pool::new(self.threads as usize)));
+        let sandbox = match self.sandbox.is_null() {
+            true => Sandbox::default(),
+            // SAFETY: a string, as the caller promises.
+            false => Sandbox::below(Path::new(unsafe { text(self.sandbox, "the sandbox") }?))?,
+        };
+        let data = PrintData(self.print_data);
+        let print = self.print.map(|print| -> Print {
+            Arc::new(move |line: &str| {
+                let data = &data;
+                let line = CString::new(line.replace('\0', "?")).unwrap_or_default();
+                // SAFETY: the caller's promise.
+                unsafe { print(data.0, line.as_ptr()) }
+            })
+        });
+        Ok(Options { pool, print, sandbox, ..Options::default() })
+    }
 }
 
 macro_rules! table {
@@ -121,6 +164,7 @@ table! {
     cancel_free: limit::cancel_free, fn(cancel: *mut Cancel);
     cancel: limit::cancel, fn(cancel: *const Cancel) -> c_int;
     limit: limit::limit, fn(milliseconds: i64, cancel: *const Cancel) -> c_int;
+    stale_ok: limit::stale_ok, fn(allowed: c_int);
 }
 
 thread_local! {
@@ -232,10 +276,14 @@ unsafe extern "C" fn load(
         let desc = unsafe { deref(library.program, "the program") }?;
         // SAFETY: as above.
         let options = unsafe { options.as_ref() };
-        let threads = options.map_or(0, |o| o.threads);
-        let pool = (threads > 0).then(|| Arc::new(Pool::new(threads as usize)));
+        let how = match options {
+            // SAFETY: as above.
+            Some(options) => unsafe { options.options() }?,
+            None => Options::default(),
+        };
         // SAFETY: as above.
-        let model = unsafe { Model::load_with(desc, Options { pool, ..Options::default() }) }?;
+        let model = unsafe { Model::load_with(desc, how) }?;
+        model.allow_nan(options.is_some_and(|o| o.allow_nan != 0));
         if let Some(directory) = options.map(|o| o.directory).filter(|d| !d.is_null()) {
             // SAFETY: a string, as the options say.
             model.set_directory(Path::new(unsafe { text(directory, "the directory") }?));

@@ -1,21 +1,27 @@
 //! `save` and `restore` of a graph: tensors in files the graph names.
 
 use crate::error::{Error, Result};
-use crate::files;
 use crate::io::safetensors::{self, Archive};
-use crate::io::{Fault, Format, cannot_write};
+use crate::io::{Fault, Format};
 use crate::model::Model;
 use crate::numerics;
 use crate::tensor::{FeedView, TensorBuf, type_text};
 use std::path::{Path, PathBuf};
 use tfc_abi::DType;
 
-/// Writes tensors to the file a graph calls `path`, all or none.
-pub fn save_tensors(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)]) -> Result<()> {
+/// Writes tensors to the file a graph calls `path`, all or none. `place` is where it
+/// does.
+pub fn save_tensors(
+    model: &Model,
+    path: &str,
+    place: &str,
+    tensors: &[(&str, FeedView<'_>)],
+) -> Result<()> {
+    save(model, path, tensors).map_err(|e| at(e, place))
+}
+
+fn save(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)]) -> Result<()> {
     let path = place(model, path);
-    if let Some(dir) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-        std::fs::create_dir_all(dir).map_err(|e| cannot_write(dir, &e))?;
-    }
     // An infinity in a tensor may be meant, a NaN is not.
     let unfit = tensors.iter().find_map(|(name, t)| {
         let tensor = numerics::Tensor { dtype: t.dtype, shape: t.shape.to_vec(), bytes: t.data };
@@ -27,20 +33,24 @@ pub fn save_tensors(model: &Model, path: &str, tensors: &[(&str, FeedView<'_>)])
     }
     let metadata = safetensors::metadata_of(model.plan());
     let metadata: Vec<(&str, &str)> = metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
-    files::replace(&path, |out| safetensors::write(out, tensors, &metadata))
+    model.sandbox().replace(&path, |out| safetensors::write(out, tensors, &metadata))
 }
 
 /// What the file a graph calls `path` has for a variable of this type.
 pub fn read_tensor(
     model: &Model,
-    path: &str,
-    key: &str,
+    (path, key): (&str, &str),
+    place: &str,
     dtype: DType,
     shape: &[usize],
 ) -> Result<TensorBuf> {
+    read(model, path, key, dtype, shape).map_err(|e| at(e, place))
+}
+
+fn read(model: &Model, path: &str, key: &str, dtype: DType, shape: &[usize]) -> Result<TensorBuf> {
     let path = place(model, path);
     let about = |f: Fault| f.about(&path, Format::Safetensors);
-    let file = files::open(&path)?;
+    let file = model.sandbox().open(&path)?;
     let mut archive = Archive::open(file).map_err(about)?;
     let Some(at) = archive.tensors.iter().position(|t| t.name == key) else {
         let text = format!("`{}` lacks variable `{key}`", path.display());
@@ -57,6 +67,10 @@ pub fn read_tensor(
         return Err(Error::data("E0604", text));
     }
     archive.read(at).map_err(about)
+}
+
+fn at(e: Error, place: &str) -> Error {
+    if place.is_empty() { e } else { e.note(format!("at {place}")) }
 }
 
 /// What an error that kept a file from being written says about the file.

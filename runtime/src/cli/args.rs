@@ -37,6 +37,7 @@ pub struct Args {
     /// An entry may run without some of its variables in the file.
     pub partial: bool,
     pub allow_nan: bool,
+    pub sandbox: Option<String>,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -70,6 +71,7 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--restore-map", "NEW=OLD", "look for variables `NEW..` under `OLD..` in that file"),
     ("--partial", "", "use an entry although `--restore` has only some of its variables"),
     ("--allow-nan", "", "go on though a loss is NaN or infinite, and save variables that are"),
+    ("--sandbox", "DIR", "refuse to read or write what the graph names outside of this folder"),
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
@@ -116,6 +118,7 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--signature" => out.signature = true,
             "--quiet" => out.quiet = true,
             "--allow-nan" => out.allow_nan = true,
+            "--sandbox" => out.sandbox = Some(value()?),
             "--feed" => out.feeds.push(pair(name, value()?)?),
             "--out" => out.outs.push(pair(name, value()?)?),
             "--data" => out.data.push(pair(name, value()?)?),

@@ -13,17 +13,19 @@ use super::sums::{Keep, Sums};
 use super::{Console, Ran, Session, fingerprint, signals};
 use crate::bind::bare_dim;
 use crate::error::{Error, Result};
+use crate::io::Data;
 use crate::model::Model;
-use crate::tensor::{FeedView, TensorBuf};
+use crate::tensor::FeedView;
 use std::time::Instant;
 
 pub(super) fn run(
     model: &Model,
     session: &Session<'_>,
-    feeds: &[TensorBuf],
+    feeds: Vec<Data>,
     mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
 ) -> Result<Ran> {
+    let count = feeds.len();
     let data = DataSet::new(model, session, feeds)?;
     let a = session.args;
     let batch = a.batch.unwrap_or(usize::MAX).min(data.examples);
@@ -36,7 +38,7 @@ pub(super) fn run(
     if let Some(c) = &mut checkpoints {
         step = c.step();
         first = c.begin(session, console, data.examples)?;
-        c.identify(session, console, data.identity(session, batch))?;
+        c.identify(session, console, data.identity(session, batch)?)?;
     }
     if a.batch.is_none() {
         let text = format!("without `--batch`, every step takes all {} examples", data.examples);
@@ -60,7 +62,7 @@ pub(super) fn run(
         let results = if whole { sums.finish()? } else { vec![] };
         return Ok(Ran { results, steps: step, complete: true, ..Ran::default() });
     }
-    let mut scratch: Vec<Vec<u8>> = vec![vec![]; feeds.len()];
+    let mut scratch: Vec<Vec<u8>> = vec![vec![]; count];
     let mut results = vec![];
     let mut boundary = session.saves().then(|| Boundary::new(model, session.entry));
     for epoch in first.0..epochs {
@@ -91,7 +93,7 @@ pub(super) fn run(
         while lo < data.examples && step < limit {
             let hi = (lo + batch).min(data.examples);
             let shapes = data.shapes(hi - lo);
-            let views = data.batch(&shapes, order.as_deref(), lo, hi, &mut scratch);
+            let views = data.batch(&shapes, order.as_deref(), lo, hi, &mut scratch)?;
             if let Some(b) = &mut boundary {
                 b.mark(model)?;
             }
@@ -182,16 +184,16 @@ fn report(
 }
 
 /// The feeds of an entry as examples.
-struct DataSet<'a> {
-    feeds: &'a [TensorBuf],
+struct DataSet {
+    feeds: Vec<Data>,
     /// By feed: is it cut?
     cut: Vec<bool>,
     examples: usize,
     dim: u32,
 }
 
-impl<'a> DataSet<'a> {
-    fn new(model: &Model, session: &Session<'_>, feeds: &'a [TensorBuf]) -> Result<DataSet<'a>> {
+impl DataSet {
+    fn new(model: &Model, session: &Session<'_>, feeds: Vec<Data>) -> Result<DataSet> {
         let e = session.entry();
         let Some(dim) = model.batch_dim(session.entry) else {
             return Err(Error::data(
@@ -211,7 +213,7 @@ impl<'a> DataSet<'a> {
         let mut first: Option<(usize, usize)> = None;
         for (i, f) in feeds.iter().enumerate().filter(|(i, _)| cut[*i]) {
             let port = &e.params[i];
-            let Some(n) = f.shape.first().copied() else {
+            let Some(n) = f.shape().first().copied() else {
                 return Err(Error::data(
                     "E0504",
                     format!(
@@ -244,7 +246,13 @@ impl<'a> DataSet<'a> {
         if examples == 0 {
             return Err(Error::data("E0523", "the feeds hold no examples"));
         }
-        Ok(DataSet { feeds, cut, examples, dim })
+        let feeds = feeds.into_iter().zip(&cut);
+        let feeds = feeds.map(|(f, cut)| match cut {
+            true => Ok(f),
+            // Every call gets all of it.
+            false => f.whole().map(Data::Whole),
+        });
+        Ok(DataSet { feeds: feeds.collect::<Result<_>>()?, cut, examples, dim })
     }
 
     /// Steps from an example to the end of the epoch.
@@ -257,20 +265,21 @@ impl<'a> DataSet<'a> {
     }
 
     /// What must be the same when the run is resumed.
-    fn identity(&self, session: &Session<'_>, batch: usize) -> Vec<(String, String)> {
+    fn identity(&self, session: &Session<'_>, batch: usize) -> Result<Vec<(String, String)>> {
         let mut out = vec![("batch".to_owned(), batch.to_string())];
         let ports = &session.entry().params;
-        for ((port, f), _) in ports.iter().zip(self.feeds).zip(&self.cut).filter(|(_, cut)| **cut) {
-            let print = fingerprint(f.bytes());
+        for ((port, f), _) in ports.iter().zip(&self.feeds).zip(&self.cut).filter(|(_, cut)| **cut)
+        {
+            let print = fingerprint(f)?;
             out.push((format!("feed.{}", port.name), format!("{} {print}", f.type_text())));
         }
-        out
+        Ok(out)
     }
 
     /// Shapes of the feeds of a batch of `n`.
     fn shapes(&self, n: usize) -> Vec<Vec<usize>> {
-        let shape = |(f, cut): (&TensorBuf, &bool)| {
-            let mut s = f.shape.clone();
+        let shape = |(f, cut): (&Data, &bool)| {
+            let mut s = f.shape().to_vec();
             if *cut && let Some(first) = s.first_mut() {
                 *first = n;
             }
@@ -279,7 +288,7 @@ impl<'a> DataSet<'a> {
         self.feeds.iter().zip(&self.cut).map(shape).collect()
     }
 
-    /// Examples `lo..hi` of the order: a slice of the feed, or rows gathered.
+    /// Examples `lo..hi` of the order: a slice of the feed, or rows gathered or read.
     fn batch<'b>(
         &'b self,
         shapes: &'b [Vec<usize>],
@@ -287,27 +296,26 @@ impl<'a> DataSet<'a> {
         lo: usize,
         hi: usize,
         scratch: &'b mut [Vec<u8>],
-    ) -> Vec<FeedView<'b>> {
+    ) -> Result<Vec<FeedView<'b>>> {
         let mut views = vec![];
         for (((f, cut), shape), rows) in
             self.feeds.iter().zip(&self.cut).zip(shapes).zip(scratch.iter_mut())
         {
-            let size = f.bytes().len() / self.examples;
+            let size = f.len() / self.examples;
             let data = match order {
-                _ if !cut => f.bytes(),
-                None => &f.bytes()[lo * size..hi * size],
+                _ if !cut => f.bytes(0, f.len(), rows)?,
+                None => f.bytes(lo * size, (hi - lo) * size, rows)?,
                 Some(order) => {
                     rows.clear();
                     for i in &order[lo..hi] {
-                        let at = *i as usize * size;
-                        rows.extend_from_slice(&f.bytes()[at..at + size]);
+                        f.append(*i as usize * size, size, rows)?;
                     }
                     &rows[..]
                 }
             };
-            views.push(FeedView { dtype: f.dtype, shape, data });
+            views.push(FeedView { dtype: f.dtype(), shape, data });
         }
-        views
+        Ok(views)
     }
 }
 

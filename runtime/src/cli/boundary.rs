@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::tensor::TensorBuf;
 use std::collections::BTreeSet;
-use tfc_abi::plan::{Entry, Func, Home, Step};
+use tfc_abi::plan::{Entry, Home, Step};
 
 pub(super) struct Boundary {
     /// Variables to copy, and the copies.
@@ -111,8 +111,8 @@ impl Walk<'_> {
                 self.touch(&[*buf]);
             }
             Step::Call(c) => {
-                // Rows that do not exist are found before the first is written.
-                if c.func != Func::Zero {
+                // What it refuses, it refuses before the first write.
+                if c.func.signature().may_fail {
                     self.at_risk.extend(&self.touched);
                 }
                 self.touch(&c.bufs);

@@ -37,6 +37,7 @@ use crate::io;
 use crate::model::{Model, Options};
 use crate::pool::Pool;
 use crate::queue::runners;
+use crate::sandbox::Sandbox;
 use crate::show;
 use crate::tensor::{FeedView, TensorBuf};
 use args::Args;
@@ -179,10 +180,10 @@ fn command(
         model.set_directory(Path::new(dir));
     }
     if bench {
-        bench::run(&model, &session, &feeds, console)?;
+        bench::run(&model, &session, &whole(feeds)?, console)?;
         return Ok(End::Done);
     }
-    session.run(&model, &feeds, checkpoints.as_mut(), console)
+    session.run(&model, feeds, checkpoints.as_mut(), console)
 }
 
 /// What a run came to.
@@ -202,20 +203,25 @@ struct Ran {
 
 /// Tells other data from the same: a hash of a few blocks, spread over all of it.
 /// With the length beside it, that is.
-fn fingerprint(bytes: &[u8]) -> String {
+fn fingerprint(data: &io::Data) -> Result<String> {
     const BLOCK: usize = 4096;
     const BLOCKS: usize = 256;
     let mut hasher = Hasher::default();
-    if bytes.len() <= BLOCK * BLOCKS {
-        hasher.update(bytes);
+    let (len, mut room) = (data.len(), vec![]);
+    if len <= BLOCK * BLOCKS {
+        hasher.update(data.bytes(0, len, &mut room)?);
     } else {
         for i in 0..BLOCKS {
-            let at = (bytes.len() - BLOCK) / (BLOCKS - 1) * i;
-            hasher.update(&bytes[at..at + BLOCK]);
+            let at = (len - BLOCK) / (BLOCKS - 1) * i;
+            hasher.update(data.bytes(at, BLOCK, &mut room)?);
         }
-        hasher.update(&bytes[bytes.len() - BLOCK..]);
+        hasher.update(data.bytes(len - BLOCK, BLOCK, &mut room)?);
     }
-    hex(&hasher.finish()[..16])
+    Ok(hex(&hasher.finish()[..16]))
+}
+
+fn whole(feeds: Vec<io::Data>) -> Result<Vec<TensorBuf>> {
+    feeds.into_iter().map(io::Data::whole).collect()
 }
 
 /// Entries a user can call, with their indices: not the initialiser, not
@@ -290,15 +296,20 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The feeds, in the order of the entry's params.
-    fn feeds(&self) -> Result<Vec<TensorBuf>> {
+    /// The feeds, in the order of the entry's params. Where they are cut into batches,
+    /// large ones stay in their files.
+    fn feeds(&self) -> Result<Vec<io::Data>> {
         self.entry()
             .params
             .iter()
             .map(|p| {
                 let text = self.args.feeds.iter().find(|(n, _)| *n == p.name);
                 let text = text.map(|(_, t)| t.as_str()).unwrap_or_default();
-                io::feed(&p.name, p.dtype, text).map_err(|e| match Path::new(text).exists() {
+                let value = match self.steps() {
+                    true => io::lazy_feed(&p.name, p.dtype, text),
+                    false => io::feed(&p.name, p.dtype, text).map(io::Data::Whole),
+                };
+                value.map_err(|e| match Path::new(text).exists() {
                     // Not a file, and was perhaps not meant to be one.
                     false if e.code() == ErrorCode::UNREADABLE_FILE => {
                         let e = e.note(format!("feed `{}` is {}", p.name, p.text));
@@ -386,15 +397,19 @@ impl Session<'_> {
         console: &mut Console<'_>,
     ) -> Result<Model> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
+        let sandbox = match &self.args.sandbox {
+            Some(dir) => Sandbox::below(Path::new(dir))?,
+            None => Sandbox::default(),
+        };
+        let options = Options { pool, sandbox, ..Options::default() };
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model =
-                self.prepared(program, Options { pool, skip_init: true, ..Options::default() })?;
+            let model = self.prepared(program, Options { skip_init: true, ..options })?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = self.prepared(program, Options { pool, skip_init, ..Options::default() })?;
+        let model = self.prepared(program, Options { skip_init, ..options })?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {
@@ -472,7 +487,7 @@ impl Session<'_> {
     fn run(
         &self,
         model: &Arc<Model>,
-        feeds: &[TensorBuf],
+        feeds: Vec<io::Data>,
         mut checkpoints: Option<&mut Checkpoints<'_>>,
         console: &mut Console<'_>,
     ) -> Result<End> {
@@ -484,10 +499,11 @@ impl Session<'_> {
             signals::listen();
         }
         let mut ran = if streams || again {
-            stream::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
+            stream::run(model, self, &whole(feeds)?, checkpoints.as_deref_mut(), console)?
         } else if self.steps() {
             batches::run(model, self, feeds, checkpoints.as_deref_mut(), console)?
         } else {
+            let feeds = whole(feeds)?;
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
             let results = model.call(self.entry, &views)?;
             let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();

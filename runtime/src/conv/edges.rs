@@ -1,18 +1,108 @@
 //! Padding meets nothing, also where what it would meet is infinite or NaN.
 //!
-//! The product that computes a filter's gradient multiplies the padding, as
-//! zeros, by the output's gradient, and zero times infinity is NaN. Only pixels
-//! whose window reaches into the padding can do that. Those among them that are
-//! not finite are left out of the product and added one by one.
+//! The products multiply the padding, as zeros, by what lies over it, and zero times
+//! infinity is NaN. Only pixels whose window reaches into the padding can do that.
+//!
+//! - Where a result is a pixel (forward, gradient of the input), one of those that came
+//!   out as NaN is computed again without the padding. What a filter holds need not be
+//!   looked at for that.
+//! - In the gradient of a filter, every result has met the padding. Elements of the
+//!   output's gradient that lie over it and are not finite are left out of the product
+//!   and added one by one.
 
-use super::ConvArgs;
 use super::implicit::{Result, product};
+use super::{ConvArgs, simple};
 use crate::gemm::BlockFn;
 use crate::gemm::kernel::{Kernels, Real};
 use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::simple::Number;
 use crate::pool::Pool;
+use tfc_abi::plan::ConvKind;
+
+/// The pixels of a result whose window meets no padding, as ranges of rows and columns.
+#[derive(Clone, Copy)]
+pub struct Inner {
+    rows: (usize, usize),
+    columns: (usize, usize),
+    /// All columns there are.
+    width: usize,
+}
+
+impl Inner {
+    /// None if that is all of them, or the result has no pixels.
+    pub fn of(c: &ConvArgs) -> Option<Inner> {
+        let [rows, columns] = [0, 1].map(|axis| c.inner(axis));
+        let (height, width) = match c.kind {
+            ConvKind::Forward => (c.out_h, c.out_w),
+            ConvKind::GradInput => (c.in_h, c.in_w),
+            ConvKind::GradFilter => return None,
+        };
+        let all = rows == (0, height) && columns == (0, width);
+        (!all && width > 0).then_some(Inner { rows, columns, width })
+    }
+
+    /// Computes again what is NaN because of the padding, in these rows and columns of
+    /// the result.
+    ///
+    /// # Safety
+    /// As [`super::conv`], for elements `E`; the rectangle is inside the result, has
+    /// been computed, and nobody else uses it.
+    pub unsafe fn mend<E: Number>(
+        self,
+        c: &ConvArgs,
+        rows: (usize, usize),
+        columns: (usize, usize),
+        all_columns: usize,
+    ) where
+        E::Sum: PartialEq,
+    {
+        let width = self.width;
+        for row in rows.0..rows.1 {
+            for y in columns.0 / width..columns.1.div_ceil(width) {
+                let from = columns.0.max(y * width) - y * width;
+                let to = columns.1.min((y + 1) * width) - y * width;
+                let (left, right) = match (self.rows.0..self.rows.1).contains(&y) {
+                    true => self.columns,
+                    false => (to, to),
+                };
+                for x in (from..left.min(to)).chain(right.max(from)..to) {
+                    let column = y * width + x;
+                    // SAFETY: the caller's promise.
+                    unsafe {
+                        let out = c.out.cast::<E>().add(row * all_columns + column);
+                        let value = (*out).widen();
+                        #[expect(clippy::eq_op, reason = "true of NaN alone")]
+                        if value != value {
+                            *out = E::narrow(simple::element::<E>(c, row, column));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
 
 impl ConvArgs {
+    /// The coordinates of a result's pixels at which every tap meets something.
+    fn inner(&self, axis: usize) -> (usize, usize) {
+        let (input, output) = match axis {
+            0 => (self.in_h, self.out_h),
+            _ => (self.in_w, self.out_w),
+        };
+        let (stride, pad) = (self.stride[axis], self.pad[axis]);
+        let reach = (self.kernel[axis] - 1) * self.dilation[axis];
+        match self.kind {
+            ConvKind::GradInput if stride > 1 => (0, 0),
+            ConvKind::GradInput => {
+                (reach.saturating_sub(pad), output.saturating_sub(pad).min(input))
+            }
+            _ => {
+                let last = (input + pad).saturating_sub(reach);
+                (pad.div_ceil(stride), last.div_ceil(stride).min(output))
+            }
+        }
+    }
+
     /// Whether some tap of the window at output coordinate `o` is in padding.
     fn reaches_padding(&self, axis: usize, o: usize) -> bool {
         let size = if axis == 0 { self.in_h } else { self.in_w };

@@ -6,9 +6,10 @@
 //! | gradient of the input | filter, turned | windows of the output's gradient | channels x taps |
 //! | gradient of the filter | output's gradient | taps of the input | pixels of all images |
 
+use super::ConvArgs;
+use super::edges::{self, Inner};
 use super::field::Plan;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
-use super::{ConvArgs, edges};
 use crate::gemm::driver::{Rect, grow, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
 use crate::gemm::pack::{Operand, Strided, rows_of};
@@ -34,6 +35,10 @@ pub trait Result<T: Real>: Widen<T> + 'static {
         c: *mut Self,
         finished: Option<&dyn Fn(usize, usize, usize, usize)>,
     );
+
+    /// # Safety
+    /// As [`Inner::mend`].
+    unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all_columns: usize);
 
     /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
     /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.
@@ -68,6 +73,15 @@ pub trait Result<T: Real>: Widen<T> + 'static {
     }
 }
 
+macro_rules! mend {
+    () => {
+        unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { inner.mend::<Self>(c, rows, columns, all) }
+        }
+    };
+}
+
 macro_rules! same {
     ($($t:ty),*) => {$(
         impl Result<$t> for $t {
@@ -80,6 +94,8 @@ macro_rules! same {
                 // SAFETY: the caller's promise.
                 unsafe { rectangle(kernels, &Rect { c, finished, ..*rect }) }
             }
+
+            mend!();
 
             unsafe fn turn_out(
                 kernels: &Kernels<$t>, src: *const $t, rows: &[usize],
@@ -113,6 +129,8 @@ macro_rules! halves {
                 // SAFETY: the caller's promise.
                 unsafe { half_rectangle(kernels, rect, c, finished) }
             }
+
+            mend!();
         }
     )*};
 }
@@ -141,7 +159,7 @@ pub unsafe fn conv<T: Real, E: Result<T>>(
     }
 }
 
-/// The product as such, whatever it multiplies the padding by.
+/// The product as such; a filter's gradient is whatever it multiplies the padding by.
 ///
 /// # Safety
 /// As [`conv`].
@@ -201,6 +219,8 @@ struct ByWindows<'a, E> {
     /// the last vectors of them would be mostly empty.
     across: bool,
     finished: Option<BlockFn<'a>>,
+    /// Where no padding is met, if there is some elsewhere.
+    inner: Option<Inner>,
     _element: std::marker::PhantomData<E>,
 }
 
@@ -219,7 +239,8 @@ impl<'a, E> ByWindows<'a, E> {
         // What a vector's empty lanes cost, in percent.
         let waste = |n: usize| n.next_multiple_of(nr) * 100 / n;
         let across = waste(to) + 4 < waste(plan.pixels());
-        ByWindows { c, plan, to, from, across, finished, _element: std::marker::PhantomData }
+        let (inner, _element) = (Inner::of(c), std::marker::PhantomData);
+        ByWindows { c, plan, to, from, across, finished, inner, _element }
     }
 
     fn k(&self) -> usize {
@@ -275,6 +296,10 @@ impl<'a, E> ByWindows<'a, E> {
         let row = part * self.to;
         let out = c.out.cast::<E>().wrapping_add((row + channels.0) * n + pixels.0);
         let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
+            if let Some(inner) = self.inner {
+                // SAFETY: the block was just computed, and is this thread's.
+                unsafe { E::mend(inner, c, (row + r0, row + r1), (c0, c1), n) };
+            }
             if let Some(f) = self.finished {
                 f(row + r0, row + r1, c0, c1);
             }
@@ -292,8 +317,9 @@ impl<'a, E> ByWindows<'a, E> {
         };
         if !self.across {
             let finished: &dyn Fn(usize, usize, usize, usize) = &finished;
+            let asked = self.inner.is_some() || self.finished.is_some();
             // SAFETY: the operands have these lanes and steps by the geometry.
-            unsafe { E::compute(kernels, &rect, out, self.finished.map(|_| finished)) };
+            unsafe { E::compute(kernels, &rect, out, asked.then_some(finished)) };
             return;
         }
         let wide = channels.1 - channels.0;
@@ -381,6 +407,7 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
     let [sy, sx] = c.stride;
     let plans: Vec<Plan> = (0..sy * sx).map(|g| Plan::backward(c, [g / sx, g % sx])).collect();
     let threads = threads_for(pool, [ci, c.out_h * c.out_w, co * taps, c.batch * c.groups]);
+    let inner = Inner::of(c);
     // A part has all columns, so that its rows are final when it ends.
     let grid = Grid::new(threads, c.batch * c.groups, (ci, kernels.even(ci)), (1, 1));
     let mut lefts = Wholes::new(
@@ -435,8 +462,13 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
                 }
             });
         }
+        let rows = (row_offset + rows.0, row_offset + rows.1);
+        if let Some(inner) = inner {
+            // SAFETY: these rows were just computed, and are this thread's.
+            unsafe { E::mend(inner, c, rows, (0, plane), plane) };
+        }
         if let Some(f) = finished {
-            f(row_offset + rows.0, row_offset + rows.1, 0, plane);
+            f(rows.0, rows.1, 0, plane);
         }
     });
 }

@@ -24,15 +24,19 @@ pub mod json;
 pub mod literal;
 pub mod npy;
 pub mod npz;
+mod rows;
 pub mod safetensors;
+mod table;
 
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
 use crate::tensor::TensorBuf;
 pub use array::{Array, Contents};
+pub use rows::ArrayRows;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+pub use table::{Data, lazy_feed};
 use tfc_abi::DType;
 
 /// Why a file is refused, before its name is known.
@@ -189,15 +193,30 @@ pub fn tensor_file(
     name: &str,
     want: Option<DType>,
 ) -> Result<TensorBuf> {
-    let mut file = File::open(path).map_err(|e| cannot_read(path, &e))?;
-    let format = match Format::of_path(path).map_or_else(|| sniff(path), Ok) {
+    let file = File::open(path).map_err(|e| cannot_read(path, &e))?;
+    tensor_in(path, file, member, name, want)
+}
+
+/// As [`tensor_file`], of a file that was opened under this path.
+pub fn tensor_in(
+    path: &Path,
+    mut file: File,
+    member: Option<&str>,
+    name: &str,
+    want: Option<DType>,
+) -> Result<TensorBuf> {
+    let mut head = vec![];
+    let format = match Format::of_path(path).map_or_else(|| sniff(path, &file, &mut head), Ok) {
         Ok(format) => format,
         // Bytes are bytes, whatever the file is: a text, above all.
         Err(e) if e.code() == ErrorCode::UNKNOWN_FILE_KIND && want == Some(DType::U8) => {
-            return raw(path, file);
+            return raw(path, head, file);
         }
         Err(e) => return Err(e),
     };
+    if !head.is_empty() {
+        file.seek(SeekFrom::Start(0)).map_err(|e| cannot_read(path, &e))?;
+    }
     let about = |f: Fault| f.about(path, format);
     match format {
         Format::Npy => npy::read(&mut file, want).map_err(about),
@@ -215,20 +234,58 @@ pub fn tensor_file(
     }
 }
 
-/// All bytes of a file, as one row.
-fn raw(path: &Path, mut file: File) -> Result<TensorBuf> {
-    let mut bytes = Vec::new();
+/// The rows of a tensor in a file, read as they are asked for; otherwise as
+/// [`tensor_in`].
+pub fn rows_in(
+    path: &Path,
+    mut file: File,
+    member: Option<&str>,
+    name: &str,
+    want: DType,
+) -> Result<(ArrayRows, Format)> {
+    let mut head = vec![];
+    let found = Format::of_path(path).map_or_else(|| sniff(path, &file, &mut head), Ok);
+    let wrong = |e: std::io::Error| cannot_read(path, &e);
+    let format = match found {
+        Err(e) if e.code() == ErrorCode::UNKNOWN_FILE_KIND && want == DType::U8 => {
+            let len = file.metadata().map_err(wrong)?.len();
+            let shape = vec![usize::try_from(len).unwrap_or(usize::MAX)];
+            let rows = ArrayRows::plain(file, 0, DType::U8, shape);
+            return Ok((rows.map_err(|f| f.about(path, Format::Npy))?, Format::Npy));
+        }
+        found => found?,
+    };
+    file.seek(SeekFrom::Start(0)).map_err(wrong)?;
+    let about = |f: Fault| f.about(path, format);
+    let rows = match format {
+        Format::Npy => ArrayRows::npy(file, Some(want)),
+        Format::Npz => {
+            let archive = npz::Archive::open(file).map_err(about)?;
+            let at = choose(path, member, name, &archive.names())?;
+            archive.rows(at, Some(want))
+        }
+        Format::Safetensors => {
+            let archive = safetensors::Archive::open(file).map_err(about)?;
+            let names: Vec<&str> = archive.tensors.iter().map(|t| t.name.as_str()).collect();
+            let at = choose(path, member, name, &names)?;
+            archive.rows(at)
+        }
+    };
+    Ok((rows.map_err(about)?, format))
+}
+
+/// All bytes of a file, of which some were read, as one row.
+fn raw(path: &Path, mut bytes: Vec<u8>, mut file: File) -> Result<TensorBuf> {
     file.read_to_end(&mut bytes).map_err(|e| cannot_read(path, &e))?;
     let shape = [bytes.len()];
     TensorBuf::from_bytes(DType::U8, &shape, &bytes)
         .ok_or_else(|| Error::data("E0519", format!("`{}` is too large", path.display())))
 }
 
-fn sniff(path: &Path) -> Result<Format> {
-    let mut head = Vec::new();
-    let file = File::open(path).map_err(|e| cannot_read(path, &e))?;
-    file.take(16).read_to_end(&mut head).map_err(|e| cannot_read(path, &e))?;
-    Format::of_bytes(&head).ok_or_else(|| {
+/// The kind of a file by its first bytes, which end up in `head`.
+fn sniff(path: &Path, file: &File, head: &mut Vec<u8>) -> Result<Format> {
+    file.take(16).read_to_end(head).map_err(|e| cannot_read(path, &e))?;
+    Format::of_bytes(head).ok_or_else(|| {
         Error::data("E0514", format!("`{}` is not a kind of data file we know", path.display()))
             .help("use .npy, .npz or .safetensors, or write small values on the command line")
     })

@@ -14,16 +14,21 @@ const MAX_RANK: usize = 64;
 /// Read this much before believing a header that asks for more.
 const CHUNK: usize = 1 << 24;
 
-struct Header {
-    dtype: DType,
-    little: bool,
-    fortran: bool,
-    shape: Vec<usize>,
+pub(super) struct Header {
+    pub dtype: DType,
+    pub little: bool,
+    pub fortran: bool,
+    pub shape: Vec<usize>,
 }
 
 /// Reads an array. `want` tells raw 16-bit data to be bf16.
 pub fn read(file: &mut dyn Read, want: Option<DType>) -> Reason<TensorBuf> {
     let h = header(file, want)?;
+    read_data(file, &h)
+}
+
+/// Reads what follows a header.
+pub(super) fn read_data(file: &mut dyn Read, h: &Header) -> Reason<TensorBuf> {
     let Some(len) = byte_len(h.dtype, &h.shape) else {
         return malformed(format!("the shape {:?} is too large for any memory", h.shape));
     };
@@ -32,7 +37,7 @@ pub fn read(file: &mut dyn Read, want: Option<DType>) -> Reason<TensorBuf> {
         file.read_exact(t.bytes_mut()).map_err(|e| short(e, len))?;
         t
     } else {
-        large(file, &h, len)?
+        large(file, h, len)?
     };
     let size = h.dtype.size();
     fix_order(tensor.bytes_mut(), size, h.little);
@@ -64,7 +69,7 @@ fn short(e: std::io::Error, len: usize) -> Fault {
     }
 }
 
-fn header(file: &mut dyn Read, want: Option<DType>) -> Reason<Header> {
+pub(super) fn header(file: &mut dyn Read, want: Option<DType>) -> Reason<Header> {
     let mut start = [0; 8];
     file.read_exact(&mut start)?;
     if !start.starts_with(MAGIC) {

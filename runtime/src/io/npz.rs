@@ -1,6 +1,7 @@
 //! `.npz`: a zip archive of `.npy` files.
 
 use super::crc::{Crc32, crc32};
+use super::rows::ArrayRows;
 use super::{Array, Fault, Reason, inflate, malformed, npy};
 use crate::tensor::TensorBuf;
 use std::fs::File;
@@ -100,33 +101,55 @@ impl<F: Read + Seek> Archive<F> {
     }
 
     pub fn read(&self, at: usize, want: Option<DType>) -> Reason<TensorBuf> {
-        let Some(m) = self.members.get(at) else { return malformed("it has no such member") };
-        let mut file = self.file.borrow_mut();
-        let len = file.seek(SeekFrom::End(0))?;
-        let local = read_at(&mut *file, len, m.offset, 30)?;
-        let mut f = Fields(&local);
-        if f.u32()? != LOCAL {
-            return malformed(format!("member `{}` is damaged", m.name));
-        }
-        f.bytes(22)?;
-        let skip = u64::from(f.u16()?) + u64::from(f.u16()?);
-        let start = m.offset.saturating_add(30 + skip);
-        let packed = read_at(&mut *file, len, start, m.packed)?;
+        let (m, start, len) = self.find(at)?;
+        let packed = read_at(&mut *self.file.borrow_mut(), len, start, m.packed)?;
         let data = match m.method {
-            0 if m.size == m.packed => packed,
             8 => inflate(&packed, m)?,
-            0 => return malformed(format!("member `{}` is damaged", m.name)),
-            n => {
-                return Err(Fault::Unsupported(format!(
-                    "member `{}` is compressed by method {n}; use np.savez or np.savez_compressed",
-                    m.name
-                )));
-            }
+            _ => packed,
         };
         if crc32(&data) != m.crc {
             return malformed(format!("the checksum of member `{}` is wrong", m.name));
         }
         npy::read(&mut &data[..], want)
+    }
+
+    /// The rows of a member, one after the other.
+    pub fn rows(self, at: usize, want: Option<DType>) -> Reason<ArrayRows<F>> {
+        let (m, start, len) = self.find(at)?;
+        let (size, crc, method) = (m.size, m.crc, m.method);
+        if start.checked_add(m.packed).is_none_or(|end| end > len) {
+            return malformed("the archive is cut short");
+        }
+        if method == 8 {
+            possible(m)?;
+        }
+        let mut file = self.file.into_inner();
+        file.seek(SeekFrom::Start(start))?;
+        match method {
+            8 => ArrayRows::packed(file, size, crc, want),
+            _ => ArrayRows::stored(file, size, crc, want),
+        }
+    }
+
+    /// A member whose data can be read, where that begins, and the file's length.
+    fn find(&self, at: usize) -> Reason<(&Member, u64, u64)> {
+        let Some(m) = self.members.get(at) else { return malformed("it has no such member") };
+        let mut file = self.file.borrow_mut();
+        let len = file.seek(SeekFrom::End(0))?;
+        let local = read_at(&mut *file, len, m.offset, 30)?;
+        let mut f = Fields(&local);
+        if f.u32()? != LOCAL || m.method == 0 && m.size != m.packed {
+            return malformed(format!("member `{}` is damaged", m.name));
+        }
+        if !matches!(m.method, 0 | 8) {
+            return Err(Fault::Unsupported(format!(
+                "member `{}` is compressed by method {}; use np.savez or np.savez_compressed",
+                m.name, m.method
+            )));
+        }
+        f.bytes(22)?;
+        let skip = u64::from(f.u16()?) + u64::from(f.u16()?);
+        Ok((m, m.offset.saturating_add(30 + skip), len))
     }
 }
 
@@ -171,10 +194,16 @@ fn read_at<F: Read + Seek>(file: &mut F, len: u64, start: u64, n: u64) -> Reason
     Ok(bytes)
 }
 
-fn inflate(packed: &[u8], m: &Member) -> Reason<Vec<u8>> {
-    if m.size > MAX_RATIO * (packed.len() as u64 + 1) {
-        return malformed(format!("member `{}` claims an impossible size", m.name));
+/// Whether a deflated member can come to the size it claims.
+fn possible(m: &Member) -> Reason<()> {
+    match m.size > MAX_RATIO.saturating_mul(m.packed.saturating_add(1)) {
+        true => malformed(format!("member `{}` claims an impossible size", m.name)),
+        false => Ok(()),
     }
+}
+
+fn inflate(packed: &[u8], m: &Member) -> Reason<Vec<u8>> {
+    possible(m)?;
     let limit = usize::try_from(m.size).unwrap_or(usize::MAX);
     match inflate::inflate(packed, limit) {
         Some(data) if data.len() as u64 == m.size => Ok(data),
@@ -259,6 +288,7 @@ pub fn write(out: &mut dyn Write, tensors: &[Array<'_>]) -> std::io::Result<()> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tensor::byte_len;
     use std::io::Cursor;
 
     fn sample() -> Vec<u8> {
@@ -308,12 +338,26 @@ mod tests {
         zip.extend([0, 0]);
         let archive = Archive::open(Cursor::new(zip.clone())).unwrap();
         assert_eq!(archive.read(0, None).unwrap(), t);
+        let mut rows = archive.rows(0, None).unwrap();
+        let mut row = [0; 4];
+        rows.skip(98).unwrap();
+        for left in [1, 0] {
+            rows.next(&mut row).unwrap();
+            assert_eq!((f32::from_ne_bytes(row), rows.left()), (1.0, left));
+        }
         poke_all(&zip);
     }
 
     /// No single damaged byte, and no prefix, makes reading panic.
     fn poke_all(good: &[u8]) {
         let read_all = |bytes: Vec<u8>| -> bool {
+            let opened = Archive::open(Cursor::new(bytes.clone())).ok();
+            if let Some(Ok(mut rows)) = opened.map(|a| a.rows(0, None))
+                && let Some(row) = byte_len(rows.dtype, rows.shape.get(1..).unwrap_or(&[]))
+            {
+                let mut row = vec![0; row.min(1 << 20)];
+                while rows.left() > 0 && rows.next(&mut row).is_ok() {}
+            }
             match Archive::open(Cursor::new(bytes)) {
                 Ok(a) => (0..a.members.len()).all(|i| a.read(i, None).is_ok()),
                 Err(_) => false,

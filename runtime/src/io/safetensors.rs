@@ -1,6 +1,7 @@
 //! `.safetensors`: a length, a JSON header, the bytes.
 
 use super::json::{Json, quote};
+use super::rows::ArrayRows;
 use super::{Array, Contents, Fault, Reason, fix_order, malformed, normalise_bools};
 use crate::hash::hex;
 use crate::tensor::{FeedView, TensorBuf, byte_len};
@@ -89,16 +90,25 @@ impl<F: Read + Seek> Archive<F> {
     }
 
     pub fn read(&mut self, at: usize) -> Reason<TensorBuf> {
-        let Some(t) = self.tensors.get(at) else { return malformed("it has no such tensor") };
-        let Some(dtype) = t.dtype else {
-            return Err(Fault::Unsupported(format!(
-                "the elements of `{}` are {}",
-                t.name, t.dtype_text
-            )));
-        };
-        let mut out = TensorBuf::zeros(dtype, &t.shape)?;
+        let dtype = self.known(at)?;
+        let mut out = TensorBuf::zeros(dtype, &self.tensors[at].shape)?;
         self.read_into(at, out.bytes_mut())?;
         Ok(out)
+    }
+
+    /// The rows of a tensor, one after the other.
+    pub fn rows(self, at: usize) -> Reason<ArrayRows<F>> {
+        let dtype = self.known(at)?;
+        let t = &self.tensors[at];
+        ArrayRows::plain(self.file, self.data_start + t.begin, dtype, t.shape.clone())
+    }
+
+    /// The element type of a tensor, which must be one of ours.
+    fn known(&self, at: usize) -> Reason<DType> {
+        let Some(t) = self.tensors.get(at) else { return malformed("it has no such tensor") };
+        t.dtype.ok_or_else(|| {
+            Fault::Unsupported(format!("the elements of `{}` are {}", t.name, t.dtype_text))
+        })
     }
 
     /// Reads a tensor whose elements have a type of ours to where it belongs.

@@ -20,6 +20,7 @@ mod waits;
 use crate::call::{Bell, CallOptions};
 use crate::error::{Error, Result};
 use crate::reader::Reader;
+use crate::sandbox::Sandbox;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::order::Line;
 use tfc_abi::plan::{Entry, Plan, QueueAction, QueueInfo, QueueKind, Step};
@@ -95,7 +96,7 @@ pub enum Turn {
 pub type Place = (*mut u8, usize);
 
 impl Queues {
-    pub fn new(plan: &Plan) -> Result<Queues> {
+    pub fn new(plan: &Plan, sandbox: &Sandbox) -> Result<Queues> {
         let uses = |queue: usize, what: fn(QueueAction) -> bool| {
             let runners = plan.entries.iter().filter(|e| e.runner);
             runners.into_iter().any(|e| uses_queue(e, queue as u32, what))
@@ -109,7 +110,7 @@ impl Queues {
                     runners_fill: uses(i, QueueAction::gives),
                     runners_take: uses(i, QueueAction::takes),
                 };
-                Queue::new(info, role)
+                Queue::new(info, role, sandbox)
             })
             .collect::<Result<Vec<_>>>()?;
         let pipeline = replay::Pipeline::new(plan);
@@ -224,7 +225,7 @@ impl Queues {
 }
 
 impl Queue {
-    fn new(info: &QueueInfo, role: Role) -> Result<Queue> {
+    fn new(info: &QueueInfo, role: Role, sandbox: &Sandbox) -> Result<Queue> {
         let sizes: Option<Vec<usize>> = info.parts.iter().map(|p| p.bytes()).collect();
         let sizes = sizes
             .ok_or_else(|| Error::bug(format!("elements of `{}` are too large", info.name)))?;
@@ -232,7 +233,10 @@ impl Queue {
             QueueKind::Fifo { capacity }
             | QueueKind::Priority { capacity }
             | QueueKind::Shuffle { capacity, .. } => (*capacity, None),
-            QueueKind::Reader(r) => (0, Some(Mutex::new(Reader::new(&info.name, r, &info.parts)))),
+            QueueKind::Reader(r) => {
+                let reader = Reader::new(&info.name, r, &info.parts, sandbox);
+                (0, Some(Mutex::new(reader)))
+            }
         };
         Ok(Queue {
             sizes,

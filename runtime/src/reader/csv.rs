@@ -6,6 +6,7 @@
 use super::Source;
 use crate::error::{Error, Result};
 use crate::io::cannot_read;
+use crate::sandbox::Sandbox;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use tfc_abi::plan::Part;
 
 pub struct Csv {
     files: std::vec::IntoIter<PathBuf>,
+    sandbox: Sandbox,
     parts: Vec<Part>,
     /// Lines to leave out at the start of each file.
     skip: u64,
@@ -23,9 +25,10 @@ pub struct Csv {
 }
 
 impl Csv {
-    pub fn new(files: Vec<PathBuf>, parts: &[Part], skip: u64) -> Csv {
+    pub fn new(files: Vec<PathBuf>, parts: &[Part], skip: u64, sandbox: &Sandbox) -> Csv {
         Csv {
             files: files.into_iter(),
+            sandbox: sandbox.clone(),
             parts: parts.to_vec(),
             skip,
             open: None,
@@ -39,7 +42,7 @@ impl Csv {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(false) };
-                let file = crate::files::open_stream(&path)?;
+                let file = self.sandbox.open_stream(&path)?;
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.number = 0;
             }

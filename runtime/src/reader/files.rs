@@ -3,6 +3,7 @@
 use super::Source;
 use crate::error::{Error, Result};
 use crate::io;
+use crate::sandbox::Sandbox;
 use crate::tensor::type_text;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,16 +11,17 @@ use tfc_abi::plan::Part;
 
 pub struct Files {
     files: std::vec::IntoIter<PathBuf>,
+    sandbox: Sandbox,
     part: Part,
 }
 
 impl Files {
-    pub fn new(files: Vec<PathBuf>, parts: &[Part]) -> Result<Files> {
+    pub fn new(files: Vec<PathBuf>, parts: &[Part], sandbox: &Sandbox) -> Result<Files> {
         let [part] = parts else {
             return Err(Error::data("E0567", "a file is one part")
                 .help("read other parts with a reader of their own"));
         };
-        Ok(Files { files: files.into_iter(), part: part.clone() })
+        Ok(Files { files: files.into_iter(), sandbox: sandbox.clone(), part: part.clone() })
     }
 }
 
@@ -35,8 +37,9 @@ impl Source for Files {
             let what = format!("`{}` holds {have}, but {want} is wanted", path.display());
             Error::data("E0567", what)
         };
+        let mut file = self.sandbox.open(&path)?;
         if io::Format::of_path(&path) == Some(io::Format::Npy) {
-            let t = io::tensor_file(&path, None, "", Some(self.part.dtype))?;
+            let t = io::tensor_in(&path, file, None, "", Some(self.part.dtype))?;
             if t.dtype != self.part.dtype || t.bytes().len() != out.len() {
                 return Err(differs(&path, t.type_text()));
             }
@@ -44,7 +47,6 @@ impl Source for Files {
             return Ok(true);
         }
         let mut bytes = vec![];
-        let mut file = crate::files::open(&path)?;
         file.read_to_end(&mut bytes).map_err(|e| io::cannot_read(&path, &e))?;
         if bytes.len() != out.len() {
             let have = format!("{} bytes", bytes.len());

@@ -5,12 +5,16 @@
 
 use crate::error::{Error, Result};
 use crate::io::cannot_read;
+use crate::sandbox::Sandbox;
 use std::path::{Path, PathBuf};
 
-/// The files, in the order of their names; at least one.
-pub fn expand(pattern: &str) -> Result<Vec<PathBuf>> {
+/// The files, in the order of their names; at least one. A match that leads out of
+/// the sandbox is an error rather than no match: nobody should train on less than
+/// they think.
+pub fn expand(pattern: &str, sandbox: &Sandbox) -> Result<Vec<PathBuf>> {
     let path = Path::new(pattern);
     let files = if !pattern.contains(['*', '?']) {
+        sandbox.admit(path)?;
         match path.is_dir() {
             true => list(path, "*", true)?,
             false => vec![path.to_owned()],
@@ -30,6 +34,7 @@ pub fn expand(pattern: &str) -> Result<Vec<PathBuf>> {
                     }
                 } else {
                     let here = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+                    sandbox.admit(here)?;
                     for name in list(here, &text, last)? {
                         // Without the `.` that stands for here.
                         next.push(name.strip_prefix("./").map_or(name.clone(), Path::to_owned));
@@ -44,6 +49,7 @@ pub fn expand(pattern: &str) -> Result<Vec<PathBuf>> {
         return Err(Error::io("E0563", format!("no file matches `{pattern}`"))
             .help("paths are relative to where the program is started"));
     }
+    files.iter().try_for_each(|file| sandbox.admit(file))?;
     Ok(files)
 }
 
@@ -128,13 +134,13 @@ mod tests {
         std::fs::write(dir.path().join("sub/d.csv"), "1").unwrap();
         let names = |pattern: &str| -> Vec<String> {
             let full = format!("{}/{pattern}", dir.path().display());
-            let files = expand(&full).unwrap();
+            let files = expand(&full, &Sandbox::default()).unwrap();
             files.iter().map(|f| f.file_name().unwrap().to_string_lossy().into_owned()).collect()
         };
         assert_eq!(names("*.csv"), ["a.csv", "b.csv"]);
         assert_eq!(names(""), ["a.csv", "b.csv", "c.txt"]);
         assert_eq!(names("*/*.csv"), ["d.csv"]);
         let nothing = format!("{}/*.none", dir.path().display());
-        assert_eq!(expand(&nothing).unwrap_err().code(), "E0563");
+        assert_eq!(expand(&nothing, &Sandbox::default()).unwrap_err().code(), "E0563");
     }
 }

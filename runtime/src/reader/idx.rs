@@ -8,6 +8,7 @@ use super::csv::push_int;
 use super::gunzip::Gunzip;
 use crate::error::{Error, Result};
 use crate::io::cannot_read;
+use crate::sandbox::Sandbox;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -61,8 +62,8 @@ fn cannot(path: &Path, e: &std::io::Error) -> Error {
     }
 }
 
-fn open(path: &Path) -> Result<Input> {
-    let mut file = crate::files::open(path)?;
+fn open(path: &Path, sandbox: &Sandbox) -> Result<Input> {
+    let mut file = sandbox.open(path)?;
     let mut head = vec![];
     let read = Read::by_ref(&mut file).take(2).read_to_end(&mut head);
     read.and_then(|_| file.seek(SeekFrom::Start(0))).map_err(|e| cannot_read(path, &e))?;
@@ -89,8 +90,8 @@ fn fill(input: &mut Input, path: &Path, out: &mut [u8]) -> Result<usize> {
 
 impl IdxFile {
     /// Opens a file. Integers are widened to `want` where that loses nothing.
-    pub fn open(path: &Path, want: DType) -> Result<IdxFile> {
-        let mut input = open(path)?;
+    pub fn open(path: &Path, want: DType, sandbox: &Sandbox) -> Result<IdxFile> {
+        let mut input = open(path, sandbox)?;
         let (header, shape, start) = header(&mut input, path)?;
         let len = shape.iter().try_fold(header.size, |n: usize, d| n.checked_mul(*d));
         let follow = match &mut input {
@@ -112,7 +113,7 @@ impl IdxFile {
             return Err(wrong(path, 2, why));
         }
         if let Input::Packed(_) = input {
-            input = open(path)?;
+            input = open(path, sandbox)?;
             self::header(&mut input, path)?;
         }
         let path = path.to_path_buf();
@@ -237,7 +238,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.idx");
         std::fs::write(&path, bytes).unwrap();
-        let mut file = IdxFile::open(&path, want)?;
+        let mut file = IdxFile::open(&path, want, &Sandbox::default())?;
         let shape = file.shape.clone();
         let mut out = vec![];
         while file.left() > 0 {
@@ -278,7 +279,7 @@ mod tests {
         gz.extend((plain.len() as u32).to_le_bytes());
         drop(plain);
         std::fs::write(&path, gz).unwrap();
-        let mut file = IdxFile::open(&path, DType::U8).unwrap();
+        let mut file = IdxFile::open(&path, DType::U8, &Sandbox::default()).unwrap();
         assert_eq!(file.shape, [100_000, 1000]);
         file.skip(99_999).unwrap();
         file.next(&mut [1; 1000]).unwrap();

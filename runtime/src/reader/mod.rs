@@ -29,6 +29,7 @@ mod tfrecord;
 use crate::error::{Error, Result};
 use crate::hash::{Hasher, hex};
 use crate::io::cannot_read;
+use crate::sandbox::Sandbox;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::PathBuf;
 use tfc_abi::plan::{Format, Part, ReaderInfo};
@@ -38,6 +39,8 @@ pub struct Reader {
     name: String,
     info: ReaderInfo,
     parts: Vec<Part>,
+    /// Where the paths may lead.
+    sandbox: Sandbox,
     source: Option<Box<dyn Source>>,
     epoch: u64,
     /// Records of this epoch already read.
@@ -55,11 +58,12 @@ trait Source: Send {
 }
 
 impl Reader {
-    pub fn new(name: &str, info: &ReaderInfo, parts: &[Part]) -> Reader {
+    pub fn new(name: &str, info: &ReaderInfo, parts: &[Part], sandbox: &Sandbox) -> Reader {
         Reader {
             name: name.to_owned(),
             info: info.clone(),
             parts: parts.to_vec(),
+            sandbox: sandbox.clone(),
             source: None,
             epoch: 0,
             record: 0,
@@ -155,7 +159,7 @@ impl Reader {
         const BLOCK: u64 = 1 << 16;
         let mut files = vec![];
         for path in &self.info.paths {
-            files.extend(glob::expand(path)?);
+            files.extend(glob::expand(path, &self.sandbox)?);
         }
         let mut hasher = Hasher::default();
         let mut total = 0;
@@ -169,7 +173,7 @@ impl Reader {
             if !looked_at || !meta.is_file() {
                 continue;
             }
-            let mut file = crate::files::open(path)?;
+            let mut file = self.sandbox.open(path)?;
             let mut bytes = vec![];
             Read::by_ref(&mut file).take(BLOCK).read_to_end(&mut bytes).map_err(wrong)?;
             let end = meta.len().saturating_sub(BLOCK);
@@ -182,7 +186,8 @@ impl Reader {
         Ok(format!("{count} {what} of {total} bytes {}", hex(&hasher.finish()[..16])))
     }
 
-    /// Reads other files from now on, from the start.
+    /// Reads other files from now on, from the start. They are the caller's, not the
+    /// graph's, and may lie anywhere.
     pub fn set_paths(&mut self, paths: Vec<String>) -> Result<()> {
         if paths.is_empty() || self.info.format.path_per_part() && paths.len() != self.parts.len() {
             return Err(Error::usage(
@@ -196,36 +201,39 @@ impl Reader {
             ));
         }
         self.info.paths = paths;
+        self.sandbox = Sandbox::default();
         self.rewind();
         Ok(())
     }
 
     fn open(&self) -> Result<Box<dyn Source>> {
-        let info = &self.info;
+        let (info, sandbox) = (&self.info, &self.sandbox);
         let about = |e: Error| e.note(format!("in the reader `{}`", self.name));
         let one = || -> Result<Vec<PathBuf>> {
             let mut all = vec![];
             for path in &info.paths {
-                all.extend(glob::expand(path).map_err(about)?);
+                all.extend(glob::expand(path, sandbox).map_err(about)?);
             }
             Ok(all)
         };
         Ok(match info.format {
-            Format::Csv => Box::new(csv::Csv::new(one()?, &self.parts, info.skip)),
-            Format::TfRecord => Box::new(tfrecord::TfRecords::new(one()?, &self.parts, &info.keys)),
-            Format::Files => Box::new(files::Files::new(one()?, &self.parts)?),
+            Format::Csv => Box::new(csv::Csv::new(one()?, &self.parts, info.skip, sandbox)),
+            Format::TfRecord => {
+                Box::new(tfrecord::TfRecords::new(one()?, &self.parts, &info.keys, sandbox))
+            }
+            Format::Files => Box::new(files::Files::new(one()?, &self.parts, sandbox)?),
             Format::Npz => {
                 let files = one()?;
                 let columns = info.keys.iter().map(|k| (files.clone(), Some(k.clone()))).collect();
-                Box::new(rows::Rows::new(info.format, columns, &self.parts))
+                Box::new(rows::Rows::new(info.format, columns, &self.parts, sandbox))
             }
             Format::Npy | Format::Idx => {
                 let columns = info
                     .paths
                     .iter()
-                    .map(|p| Ok((glob::expand(p).map_err(about)?, None)))
+                    .map(|p| Ok((glob::expand(p, sandbox).map_err(about)?, None)))
                     .collect::<Result<Vec<_>>>()?;
-                Box::new(rows::Rows::new(info.format, columns, &self.parts))
+                Box::new(rows::Rows::new(info.format, columns, &self.parts, sandbox))
             }
         })
     }

@@ -7,13 +7,15 @@
 use super::Source;
 use super::idx::IdxFile;
 use crate::error::{Error, Result};
-use crate::io;
-use crate::tensor::{TensorBuf, type_text};
+use crate::io::{self, ArrayRows};
+use crate::sandbox::Sandbox;
+use crate::tensor::type_text;
 use std::path::{Path, PathBuf};
 use tfc_abi::plan::{Format, Part};
 
 pub struct Rows {
     format: Format,
+    sandbox: Sandbox,
     columns: Vec<Column>,
 }
 
@@ -28,15 +30,14 @@ struct Column {
 
 /// What a file holds.
 enum Data {
-    /// All of it, and the next row.
-    Array(TensorBuf, usize),
+    Array(ArrayRows, io::Format),
     Idx(IdxFile),
 }
 
 impl Data {
     fn left(&self) -> usize {
         match self {
-            Data::Array(t, row) => t.shape.first().map_or(0, |n| n - row),
+            Data::Array(rows, _) => rows.left(),
             Data::Idx(file) => file.left(),
         }
     }
@@ -47,6 +48,7 @@ impl Rows {
         format: Format,
         columns: Vec<(Vec<PathBuf>, Option<String>)>,
         parts: &[Part],
+        sandbox: &Sandbox,
     ) -> Rows {
         let columns = columns
             .into_iter()
@@ -59,7 +61,7 @@ impl Rows {
                 array: None,
             })
             .collect();
-        Rows { format, columns }
+        Rows { format, sandbox: sandbox.clone(), columns }
     }
 }
 
@@ -94,7 +96,7 @@ impl Rows {
     fn advance(&mut self) -> Result<bool> {
         let mut ended = None;
         for (i, column) in self.columns.iter_mut().enumerate() {
-            let more = column.advance(self.format)?;
+            let more = column.advance(self.format, &self.sandbox)?;
             if i > 0 && ended.is_some() == more {
                 // One column is at its end, another is not.
                 let short = if more { ended.unwrap_or(0) } else { i };
@@ -113,8 +115,7 @@ impl Rows {
 
 impl Column {
     fn name(&self) -> String {
-        let file = self.files.get(self.next_file.saturating_sub(1));
-        let file = file.map_or_else(String::new, |f| f.display().to_string());
+        let file = self.at().display();
         match &self.key {
             Some(key) => format!("`{key}` of `{file}`"),
             None => format!("`{file}`"),
@@ -122,30 +123,32 @@ impl Column {
     }
 
     /// Makes the next row the current one; false after the last.
-    fn advance(&mut self, format: Format) -> Result<bool> {
+    fn advance(&mut self, format: Format, sandbox: &Sandbox) -> Result<bool> {
         loop {
             if self.array.as_ref().is_some_and(|a| a.left() > 0) {
                 return Ok(true);
             }
             self.array = None;
             let Some(file) = self.files.get(self.next_file) else { return Ok(false) };
-            let array = self.load(format, file)?;
+            let array = self.load(format, file, sandbox)?;
             self.array = Some(array);
             self.next_file += 1;
         }
     }
 
-    fn load(&self, format: Format, file: &Path) -> Result<Data> {
+    fn load(&self, format: Format, file: &Path, sandbox: &Sandbox) -> Result<Data> {
         let data = match format {
-            Format::Idx => Data::Idx(IdxFile::open(file, self.part.dtype)?),
+            Format::Idx => Data::Idx(IdxFile::open(file, self.part.dtype, sandbox)?),
             _ => {
                 let key = self.key.as_deref();
                 let name = key.unwrap_or("");
-                Data::Array(io::tensor_file(file, key, name, Some(self.part.dtype))?, 0)
+                let opened = sandbox.open(file)?;
+                let (rows, kind) = io::rows_in(file, opened, key, name, self.part.dtype)?;
+                Data::Array(rows, kind)
             }
         };
         let (dtype, shape) = match &data {
-            Data::Array(t, _) => (t.dtype, &t.shape),
+            Data::Array(rows, _) => (rows.dtype, &rows.shape),
             Data::Idx(f) => (self.part.dtype, &f.shape),
         };
         let row = shape.get(1..).unwrap_or_default();
@@ -170,15 +173,16 @@ impl Column {
         Ok(data)
     }
 
+    /// The file that `array` is.
+    fn at(&self) -> &Path {
+        self.files.get(self.next_file.saturating_sub(1)).map_or(Path::new(""), PathBuf::as_path)
+    }
+
     fn copy(&mut self, out: &mut [u8]) -> Result<()> {
         match &mut self.array {
-            Some(Data::Array(t, row)) => {
-                let at = *row * out.len();
-                if let Some(bytes) = t.bytes().get(at..at + out.len()) {
-                    out.copy_from_slice(bytes);
-                }
-                *row += 1;
-                Ok(())
+            Some(Data::Array(rows, kind)) => {
+                let (read, kind) = (rows.next(out), *kind);
+                read.map_err(|fault| fault.about(self.at(), kind))
             }
             Some(Data::Idx(file)) => file.next(out),
             None => Ok(()),
@@ -188,9 +192,9 @@ impl Column {
     /// Leaves out rows, of those the file at hand has left.
     fn skip(&mut self, rows: usize) -> Result<()> {
         match &mut self.array {
-            Some(Data::Array(_, row)) => {
-                *row += rows;
-                Ok(())
+            Some(Data::Array(array, kind)) => {
+                let (skipped, kind) = (array.skip(rows), *kind);
+                skipped.map_err(|fault| fault.about(self.at(), kind))
             }
             Some(Data::Idx(file)) => file.skip(rows),
             None => Ok(()),

@@ -6,6 +6,7 @@
 use super::{Source, example};
 use crate::error::{Error, Result};
 use crate::io::{cannot_read, crc};
+use crate::sandbox::Sandbox;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ const CHUNK: usize = 1 << 20;
 
 pub struct TfRecords {
     files: std::vec::IntoIter<PathBuf>,
+    sandbox: Sandbox,
     parts: Vec<Part>,
     keys: Vec<String>,
     open: Option<(PathBuf, BufReader<File>)>,
@@ -28,9 +30,15 @@ pub struct TfRecords {
 }
 
 impl TfRecords {
-    pub fn new(files: Vec<PathBuf>, parts: &[Part], keys: &[String]) -> TfRecords {
+    pub fn new(
+        files: Vec<PathBuf>,
+        parts: &[Part],
+        keys: &[String],
+        sandbox: &Sandbox,
+    ) -> TfRecords {
         TfRecords {
             files: files.into_iter(),
+            sandbox: sandbox.clone(),
             parts: parts.to_vec(),
             keys: keys.to_vec(),
             open: None,
@@ -52,7 +60,7 @@ impl TfRecords {
         loop {
             if self.open.is_none() {
                 let Some(path) = self.files.next() else { return Ok(None) };
-                let file = crate::files::open_stream(&path)?;
+                let file = self.sandbox.open_stream(&path)?;
                 self.size = file.metadata().map_err(|e| cannot_read(&path, &e))?.len();
                 self.open = Some((path, BufReader::with_capacity(1 << 16, file)));
                 self.next_offset = 0;

@@ -61,7 +61,7 @@ impl Make {
     pub fn buffer(&mut self, dtype: DType, shape: &[S], home: Home) -> BufId {
         let len = self.product(shape, 1);
         let shape = shape.iter().map(|s| self.size(*s)).collect();
-        self.entry.buffers.push(Buffer { dtype, len, shape, home });
+        self.entry.buffers.push(Buffer { dtype, len, shape, home, device: HOST });
         self.entry.buffers.len() as u32 - 1
     }
 
@@ -98,7 +98,15 @@ impl Make {
     ) -> Step {
         let dims = dims.iter().map(|s| self.size(*s)).collect();
         let (extent, cost) = (self.size(extent), self.size(S::N(cost)));
-        Step::Launch(Launch { kernel, bufs: bufs.to_vec(), dims, extent, cost })
+        Step::Launch(Launch {
+            kernel,
+            bufs: bufs.to_vec(),
+            outputs: 1,
+            dims,
+            extent,
+            cost,
+            splits: cost > 0,
+        })
     }
 
     pub fn matmul(&mut self, [a, b, c]: [BufId; 3], [m, n, k]: [S; 3]) -> MatMul {
@@ -117,7 +125,6 @@ impl Make {
             b_stride: zero,
             trans_a: false,
             trans_b: false,
-            accumulate: false,
             epilogue: None,
         }
     }
@@ -176,14 +183,14 @@ pub fn load(plan: &Plan, kernels: &[KernelFn], threads: usize) -> Result<Model> 
     unsafe { Model::load_with(describe(plan, kernels, &[]), options) }
 }
 
-/// `out[i] = in[i] * 2` over a ranged loop. bufs: in, out (f32).
+/// `out[i] = in[i] * 2` over a ranged loop. bufs: out, in (f32).
 ///
 /// # Safety
 /// As [`KernelFn`].
 pub unsafe extern "C" fn double(bufs: *const *mut u8, _dims: *const i64, range: *const i64) {
     // SAFETY: two buffers, one range, as the plans below say.
     unsafe {
-        let (src, dst) = ((*bufs).cast::<f32>(), (*bufs.add(1)).cast::<f32>());
+        let (dst, src) = ((*bufs).cast::<f32>(), (*bufs.add(1)).cast::<f32>());
         for i in *range..*range.add(1) {
             *dst.offset(i as isize) = *src.offset(i as isize) * 2.0;
         }
@@ -207,14 +214,14 @@ pub unsafe extern "C" fn bias_relu(bufs: *const *mut u8, dims: *const i64, range
     }
 }
 
-/// `out = sum(in)`. bufs: in, out; dims: length.
+/// `out = sum(in)`. bufs: out, in; dims: length.
 ///
 /// # Safety
 /// As [`KernelFn`].
 pub unsafe extern "C" fn sum(bufs: *const *mut u8, dims: *const i64, _range: *const i64) {
     // SAFETY: two buffers and the length.
     unsafe {
-        let (src, dst) = ((*bufs).cast::<f32>(), (*bufs.add(1)).cast::<f32>());
+        let (dst, src) = ((*bufs).cast::<f32>(), (*bufs.add(1)).cast::<f32>());
         *dst = (0..*dims).map(|i| *src.offset(i as isize)).sum();
     }
 }
@@ -233,15 +240,15 @@ pub unsafe extern "C" fn add_scalar(bufs: *const *mut u8, _dims: *const i64, ran
     }
 }
 
-/// `flag = a < b`, scalars. bufs: a, b (f32), flag (bool).
+/// `flag = a < b`, scalars. bufs: flag (bool), a, b (f32).
 ///
 /// # Safety
 /// As [`KernelFn`].
 pub unsafe extern "C" fn less(bufs: *const *mut u8, _dims: *const i64, _range: *const i64) {
     // SAFETY: three scalars.
     unsafe {
-        let (a, b) = (*(*bufs).cast::<f32>(), *(*bufs.add(1)).cast::<f32>());
-        **bufs.add(2) = u8::from(a < b);
+        let (a, b) = (*(*bufs.add(1)).cast::<f32>(), *(*bufs.add(2)).cast::<f32>());
+        **bufs = u8::from(a < b);
     }
 }
 
@@ -280,7 +287,8 @@ pub fn small_plan() -> Plan {
     let bias = predict.buffer(DType::F32, &[c3], Home::Var(1));
     let columns = predict.size(c3);
     let mut mm = predict.matmul([x, w, y], [b, c3, c4]);
-    mm.epilogue = Some(Epilogue { kernel: BIAS_RELU, bufs: vec![y, bias], dims: vec![columns] });
+    mm.epilogue =
+        Some(Epilogue { kernel: BIAS_RELU, bufs: vec![y, bias], outputs: 1, dims: vec![columns] });
     predict.step(Step::MatMul(mm));
 
     let mut train = Make::new("train");
@@ -289,7 +297,7 @@ pub fn small_plan() -> Plan {
     let loss = train.result("loss", DType::F32, &[], "f32[]");
     let bias = train.buffer(DType::F32, &[c3], Home::Var(1));
     train.entry.writes.push(1);
-    let s = train.launch(SUM, &[y, loss], &[b], S::N(1), 0);
+    let s = train.launch(SUM, &[loss, y], &[b], S::N(1), 0);
     train.step(s);
     let s = train.launch(ADD_SCALAR, &[bias, loss], &[], c3, 1);
     train.step(s);

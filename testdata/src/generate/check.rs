@@ -10,7 +10,7 @@
 //! Values nothing has rounded stay as they are (see [`super::Value::exact`]), so what
 //! is decided by them must agree.
 
-use super::{Dims, Entry, print_graph};
+use super::{Dims, Entry, bits, print_graph};
 use crate::feeds::Rng;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,6 +33,8 @@ pub struct Counts {
     pub undecided: usize,
     /// Calls that were refused by the interpreter and by the compiled code.
     pub refused: usize,
+    /// Calls whose every operation was checked to the last bit.
+    pub bits: usize,
 }
 
 impl std::ops::AddAssign for Counts {
@@ -42,6 +44,7 @@ impl std::ops::AddAssign for Counts {
         self.results += other.results;
         self.undecided += other.undecided;
         self.refused += other.refused;
+        self.bits += other.bits;
     }
 }
 
@@ -86,6 +89,12 @@ pub fn check_at(entries: &[Entry], modes: &[Math], sizes: &[Vec<Dims>]) -> Resul
         let module = subject.compile(mode).map_err(|e| whole(mode, e))?;
         for (entry, dims, feeds, want) in &wanted {
             let got = subject.call(&module, &entry.name(), feeds);
+            if let (Math::Strict, true, Ok(got)) = (mode, entry.elementwise, &got) {
+                counts.bits += 1;
+                bits::statements(entry)
+                    .and_then(|alone| bits::check(entry, &alone, feeds, &got.tensors))
+                    .map_err(|what| fail(entry.seed, mode, dims, what))?;
+            }
             let case = Judge { subject: &subject, entry, feeds, mode };
             case.judge(want, &got, &mut counts)
                 .map_err(|what| fail(entry.seed, mode, dims, what))?;
@@ -100,6 +109,8 @@ struct Outcome {
     tensors: Vec<(String, Tensor)>,
     /// Whether every value on the way was finite.
     finite: bool,
+    /// Elements of the largest value on the way: no sum has more terms.
+    longest: usize,
 }
 
 struct Subject {
@@ -152,13 +163,14 @@ impl Subject {
             let func = self.func(entry)?;
             let mut state = self.state.clone();
             let tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
-            let mut finite = true;
+            let (mut finite, mut longest) = (true, 1);
             let mut rng = moved.map(|seed| Rng::named(&format!("moved {seed}")));
             let mut watch = |_, array: &mut Array| {
                 let Data::Float(values) = &mut array.data else { return };
                 finite &= values.iter().all(|v| v.is_finite());
+                longest = longest.max(values.len());
                 if let Some(rng) = &mut rng {
-                    let unit = unit(array.dtype);
+                    let unit = unit(array.dtype) * roundings(array.dtype, longest) / 2.0;
                     values.iter_mut().for_each(|v| *v = nudge(*v, unit, rng));
                 }
             };
@@ -175,7 +187,7 @@ impl Subject {
                 func.result_names.iter().map(|n| n.to_string()).zip(results).collect();
             let vars = self.graph.vars.iter();
             all.extend(vars.filter_map(|(id, v)| Some((v.name.to_string(), state.get(id)?))));
-            Ok(Outcome { tensors: all, finite })
+            Ok(Outcome { tensors: all, finite, longest })
         })
     }
 
@@ -198,7 +210,7 @@ impl Subject {
             for var in self.graph.vars.values() {
                 all.push((var.name.to_string(), module.var_tensor(&var.name).map_err(text)?));
             }
-            Ok(Outcome { tensors: all, finite: true })
+            Ok(Outcome { tensors: all, finite: true, longest: 0 })
         })
     }
 }
@@ -208,13 +220,21 @@ fn unit(dtype: DType) -> f64 {
     2f64.powi(-super::precision(dtype))
 }
 
+/// How many units in the last place one op may be off: what functions are allowed, and
+/// for each term of a sum a part of a rounding, since those of equal terms all go the
+/// same way. Sums of narrow floats are made in wider ones.
+fn roundings(dtype: DType, longest: usize) -> f64 {
+    let most = if matches!(dtype, DType::F16 | DType::BF16) { 16.0 } else { f64::INFINITY };
+    (8.0 + longest as f64 / 4.0).min(most)
+}
+
 /// Moves a value by up to a few roundings, unless it is so simple that none took place.
 fn nudge(v: f64, unit: f64, rng: &mut Rng) -> f64 {
     let grid = v * 256.0;
     if grid == grid.round() || !v.is_finite() {
         return v;
     }
-    v * (1.0 + 4.0 * unit * (2.0 * rng.unit() - 1.0))
+    v * (1.0 + unit * (2.0 * rng.unit() - 1.0))
 }
 
 struct Judge<'a> {
@@ -253,10 +273,8 @@ impl Judge<'_> {
         let mut moved: Option<Vec<Outcome>> = None;
         for (i, ((name, w), (_, g))) in want.tensors.iter().zip(&got.tensors).enumerate() {
             counts.results += 1;
-            let Some(difference) = difference(w, g, |_, scale| 8.0 * unit(w.dtype()) * scale)
-            else {
-                continue;
-            };
+            let units = unit(w.dtype()) * roundings(w.dtype(), want.longest);
+            let Some(difference) = difference(w, g, |_, scale| units * scale) else { continue };
             let moved = moved.get_or_insert_with(|| {
                 let run = |seed| self.subject.interpret(&self.entry.name(), self.feeds, Some(seed));
                 (0..6).filter_map(|seed| run(seed).ok()).collect()
@@ -266,7 +284,7 @@ impl Judge<'_> {
                 continue;
             }
             let others: Vec<&Tensor> = moved.iter().map(|m| &m.tensors[i].1).collect();
-            match self.allowed(w, &others) {
+            match allowed(w, &others, units) {
                 None => counts.undecided += 1,
                 Some(allowed) => {
                     if let Some(how) = self::difference(w, g, |at, _| allowed[at]) {
@@ -278,40 +296,40 @@ impl Judge<'_> {
         }
         Ok(())
     }
+}
 
-    /// How far each element may be off, given what moving all values does to it;
-    /// nothing if that is too much to tell anything.
-    fn allowed(&self, want: &Tensor, moved: &[&Tensor]) -> Option<Vec<f64>> {
-        if !want.dtype().is_float() {
-            let want = want.to_i64();
-            let same = moved.iter().all(|m| m.to_i64() == want);
-            return same.then(|| vec![0.0; want.len()]);
-        }
-        let (want, unit) = (want.to_f64(), unit(want.dtype()));
-        let moved: Vec<Vec<f64>> = moved.iter().map(|m| m.to_f64()).collect();
-        let scale = typical(&want);
-        let mut allowed = vec![];
-        for (at, w) in want.iter().enumerate() {
-            let spread = moved.iter().map(|m| (m[at] - w).abs()).fold(0.0, f64::max);
-            if w.is_finite() && !spread.is_finite() {
-                return None;
-            }
-            let spread = if w.is_finite() { spread } else { 0.0 };
-            allowed.push(spread);
-        }
-        // Six runs may miss the worst case of one element; its neighbours had them too.
-        let worst = allowed.iter().copied().fold(0.0, f64::max);
-        let jump = worst > 0.05 * scale && worst > 2000.0 * unit;
-        if jump {
+/// How far each element may be off, given what moving all values does to it;
+/// nothing if that is too much to tell anything.
+fn allowed(want: &Tensor, moved: &[&Tensor], units: f64) -> Option<Vec<f64>> {
+    if !want.dtype().is_float() {
+        let want = want.to_i64();
+        let same = moved.iter().all(|m| m.to_i64() == want);
+        return same.then(|| vec![0.0; want.len()]);
+    }
+    let (want, unit) = (want.to_f64(), unit(want.dtype()));
+    let moved: Vec<Vec<f64>> = moved.iter().map(|m| m.to_f64()).collect();
+    let scale = typical(&want);
+    let mut allowed = vec![];
+    for (at, w) in want.iter().enumerate() {
+        let spread = moved.iter().map(|m| (m[at] - w).abs()).fold(0.0, f64::max);
+        if w.is_finite() && !spread.is_finite() {
             return None;
         }
-        Some(
-            want.iter()
-                .zip(&allowed)
-                .map(|(w, a)| 8.0 * unit * w.abs().max(scale) + 4.0 * a + 2.0 * worst)
-                .collect(),
-        )
+        let spread = if w.is_finite() { spread } else { 0.0 };
+        allowed.push(spread);
     }
+    // Six runs may miss the worst case of one element; its neighbours had them too.
+    let worst = allowed.iter().copied().fold(0.0, f64::max);
+    let jump = worst > 0.05 * scale && worst > 2000.0 * unit;
+    if jump {
+        return None;
+    }
+    Some(
+        want.iter()
+            .zip(&allowed)
+            .map(|(w, a)| units * w.abs().max(scale) + 4.0 * a + 2.0 * worst)
+            .collect(),
+    )
 }
 
 fn typical(values: &[f64]) -> f64 {
@@ -347,7 +365,7 @@ fn difference(want: &Tensor, got: &Tensor, allowed: impl Fn(usize, f64) -> f64) 
 }
 
 /// The first `E....` in a message.
-fn code(message: &str) -> Option<&str> {
+pub(super) fn code(message: &str) -> Option<&str> {
     let at = message.match_indices('E').find(|(i, _)| {
         message.get(i + 1..i + 5).is_some_and(|d| d.bytes().all(|b| b.is_ascii_digit()))
     });

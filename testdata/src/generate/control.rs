@@ -83,14 +83,15 @@ fn repeat(g: &mut Gen) -> Option<usize> {
     };
     // A loop to a size counts in its type.
     let first = if count == "N" { "i64[](0)" } else { "0" };
-    // Long loops must not make small differences large.
+    // Long loops must not make small differences large; and both results depend on
+    // both values, whatever is drawn.
     let one = match count.as_str() {
-        "N" => format!("0.5 * tanh(b) + 0.25 * {{{y}}}"),
-        _ => format!("tanh({})", body(g, "a", y, 1)),
+        "N" => format!("0.25 * tanh(b) + 0.25 * sin(a) + 0.25 * {{{y}}}"),
+        _ => format!("tanh({} - 0.25 * b)", body(g, "a", y, 1)),
     };
     let nested = g.chance(4);
     let two = match nested {
-        true => "if i % 2 == 0 << yield b >> else << yield sin(b) >>".to_string(),
+        true => "if i % 2 == 0 << yield b - 0.25 * a >> else << yield sin(b) >>".to_string(),
         false if g.chance(2) => "a".to_string(),
         false => format!("0.5 * (a + b) - 0.25 * {{{x}}}"),
     };

@@ -9,10 +9,12 @@
 //! - this file: values, statements, entries, and how they print;
 //! - [`elementwise`], [`movement`], [`contraction`], [`control`]: the productions;
 //! - [`check`]: a graph in every float mode against the interpreter;
+//! - [`bits`]: elementwise graphs in strict mode, to the last bit;
 //! - [`shrink`]: the smallest part of an entry that still fails.
 //!
 //! Invariant: an entry depends on its seed alone.
 
+mod bits;
 pub mod check;
 mod contraction;
 mod control;
@@ -176,6 +178,19 @@ impl Entry {
         })
     }
 
+    /// The first line of a file with this entry: sizes and what parameters are fed.
+    pub fn directive(&self, dims: &Dims) -> String {
+        let mut line = "//! run".to_string();
+        for (name, size) in dims {
+            let _ = write!(line, "; {name} = {size}");
+        }
+        for (name, value) in self.params() {
+            let (kind, more) = if value.is_float() { ("float", 0.0) } else { ("int", 1.0) };
+            let _ = write!(line, "; {name} = {kind} {}..{}", value.lo, value.hi + more);
+        }
+        line
+    }
+
     /// The entry in the graph language.
     pub fn print(&self) -> String {
         let mut text = format!("entry {}(dims: i8[B, N]", self.name());
@@ -337,13 +352,14 @@ impl Gen {
             let gradients = control::gradients(&mut self);
             results.extend(gradients);
         }
-        Entry {
+        // The sizes that only unused statements would refuse are no matter of the entry.
+        shrink::swept(Entry {
             seed: self.seed,
             stmts: self.stmts,
             results,
             needs: self.needs,
             elementwise: self.elementwise,
-        }
+        })
     }
 
     fn table(&self) -> Vec<(u64, Production)> {

@@ -1,6 +1,6 @@
 //! The smallest part of an entry that still fails.
 
-use super::check::{Failure, check_at};
+use super::check::{Failure, check_at, code};
 use super::{Entry, Source, operands, print_graph};
 use std::collections::BTreeSet;
 
@@ -10,14 +10,7 @@ const ATTEMPTS: usize = 300;
 /// The failure and the smallest graph that has it, ready for a file.
 pub fn report(entry: &Entry, failure: &Failure) -> String {
     let (entry, failure) = shrink(entry.clone(), failure.clone());
-    let mut line = "//! run".to_string();
-    for (name, size) in &failure.dims {
-        line += &format!("; {name} = {size}");
-    }
-    for (name, value) in entry.params() {
-        let (kind, more) = if value.is_float() { ("float", 0.0) } else { ("int", 1.0) };
-        line += &format!("; {name} = {kind} {}..{}", value.lo, value.hi + more);
-    }
+    let line = entry.directive(&failure.dims);
     format!(
         "seed {}, {:?} mode, {:?}: {}\n{line}\n{}",
         entry.seed,
@@ -55,9 +48,14 @@ fn fails(entry: &Entry, like: &Failure) -> Option<Failure> {
         false => vec![like.dims.clone()],
     };
     let failure = check_at(std::slice::from_ref(entry), &[like.mode], &[sizes]).err()?;
-    // A graph that is not one any more, or fails in the interpreter, is another matter.
-    let kind = |f: &Failure| (f.what.starts_with("error"), f.what.starts_with("should"));
-    (kind(&failure) == kind(like)).then_some(failure)
+    (kind(&failure.what) == kind(&like.what)).then_some(failure)
+}
+
+/// What sort of failure a message is about: a smaller graph that fails in another way
+/// is another matter.
+fn kind(what: &str) -> (Option<&str>, Option<&str>) {
+    let start = ["panic", "failed", "should"].into_iter().find(|k| what.starts_with(k));
+    (start, code(what))
 }
 
 /// Entries with something less: fewer results, an effect dropped, a value cut off
@@ -128,7 +126,7 @@ fn replaced(entry: &Entry, old: usize, new: usize) -> Entry {
 }
 
 /// Drops what no result and no effect needs.
-fn swept(mut entry: Entry) -> Entry {
+pub(super) fn swept(mut entry: Entry) -> Entry {
     let mut used: BTreeSet<usize> = entry.results.iter().copied().collect();
     for i in (0..entry.stmts.len()).rev() {
         let effect = matches!(entry.stmts[i].source, Source::Effect(_));

@@ -9,7 +9,7 @@ turns it into the relative error of the function the polynomial is used in. The
 achieved error is printed in each table's comment. Needs mpmath.
 """
 import struct
-from mpmath import mp, mpf, matrix, lu_solve, exp, expm1, log, log1p, sin, cos, sqrt, pi, erf, erfc, atanh, cospi
+from mpmath import mp, mpf, matrix, lu_solve, exp, expm1, log, log1p, sin, cos, sqrt, pi, erf, erfc, atan, asin, atanh, cospi
 
 mp.dps = 90
 
@@ -95,6 +95,8 @@ g_log = lambda f: (lambda f: (log1p(f) - f + f * f / 2) / f**3)(near(f))
 g_atanh = lambda z: (lambda z: (2 * atanh(sqrt(z)) / sqrt(z) - 2) / z)(near(z))
 g_sin = lambda z: (lambda z: (sin(sqrt(z)) / sqrt(z) - 1) / z)(near(z))
 g_cos = lambda z: (lambda z: (cos(sqrt(z)) - 1 + z / 2) / z**2)(near(z))
+g_atan = lambda z: (lambda z: (atan(sqrt(z)) / sqrt(z) - 1) / z)(near(z))
+g_asin = lambda z: (lambda z: (asin(sqrt(z)) / sqrt(z) - 1) / z)(near(z))
 g_erf = lambda z: (lambda z: erf(sqrt(z)) / sqrt(z))(near(z))
 quarter = (pi / 4) ** 2 * mpf("1.0005")
 
@@ -115,3 +117,14 @@ emit("ERF_NEAR_32", "`erf(x) / x - 1` in z = x^2, |x| <= 0.95.", "f32", lambda z
 emit("ERF_FAR_32", "`log(erfc(t))`, 0.94 <= t <= 4.", "f32", lambda t: log(erfc(t)), lambda t: erfc(t) / erf(t), mpf("0.94"), 4, 6)
 emit("ERF_NEAR_64", "`erf(x) / x - 1` in z = x^2, |x| <= 1.", "f64", lambda z: g_erf(z) - 1, lambda z: 1 / g_erf(z), 0, mpf("1.001"), 12)
 emit("ERF_FAR_64", "`log(erfc(t))` in t - 3, 1 <= t <= 6.", "f64", lambda u: log(erfc(u + 3)), lambda u: erfc(u + 3) / erf(u + 3), mpf("-2.001"), 3, 17)
+eighth = (sqrt(mpf(2)) - 1) ** 2 * mpf("1.001")
+emit("ATAN_64", "`(atan(u) / u - 1) / z` with z = u^2, |u| <= tan(pi / 8).", "f64", g_atan, lambda z: near(z), 0, eighth, 11)
+emit("ASIN_64", "`(asin(u) / u - 1) / z` with z = u^2, |u| <= 1/2.", "f64", g_asin, lambda z: near(z), 0, mpf("0.2501"), 12)
+
+
+def g_erfc(t):
+    x = mpf("3.75") * (1 + t) / (1 - t)
+    return (1 + 2 * x) * exp(x * x) * erfc(x)
+
+
+emit("ERFC_64", "`(1 + 2 x) exp(x^2) erfc(x)` in t = (x - 3.75) / (x + 3.75), 0 <= x <= 28.", "f64", g_erfc, lambda t: 1 / g_erfc(t), -1, mpf("0.764"), 20)

@@ -5,7 +5,7 @@
 //! the whole table.
 
 use super::seq::Seq;
-use super::{erf, exp, log, pow, round, trig};
+use super::{arc, erf, exp, hyperbolic, log, pow, round, trig};
 use crate::Reg;
 
 pub struct Def {
@@ -22,6 +22,8 @@ pub struct Def {
     pub cost: u32,
     /// Most error over all f32, in units in the last place.
     pub ulp: f64,
+    /// Beyond this the f64 version gives NaN.
+    pub end: f64,
 }
 
 /// Makes the fieldless [`Elementary`] enum and the table from one list.
@@ -52,6 +54,7 @@ functions! {
         flops: 10,
         cost: 21,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Expm1: Def {
         name: "expm1",
@@ -61,6 +64,7 @@ functions! {
         flops: 10,
         cost: 21,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Sigmoid: Def {
         name: "sigmoid",
@@ -74,6 +78,7 @@ functions! {
         flops: 10,
         cost: 21,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Tanh: Def {
         name: "tanh",
@@ -83,6 +88,7 @@ functions! {
         flops: 14,
         cost: 21,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Log: Def {
         name: "log",
@@ -92,6 +98,7 @@ functions! {
         flops: 10,
         cost: 43,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Log1p: Def {
         name: "log1p",
@@ -101,6 +108,7 @@ functions! {
         flops: 10,
         cost: 43,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Sin: Def {
         name: "sin",
@@ -110,6 +118,7 @@ functions! {
         flops: 14,
         cost: 150,
         ulp: 2.0,
+        end: trig::END,
     },
     Cos: Def {
         name: "cos",
@@ -119,6 +128,7 @@ functions! {
         flops: 14,
         cost: 150,
         ulp: 2.0,
+        end: trig::END,
     },
     Erf: Def {
         name: "erf",
@@ -128,6 +138,7 @@ functions! {
         flops: 14,
         cost: 58,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Rsqrt: Def {
         name: "rsqrt",
@@ -137,6 +148,7 @@ functions! {
         flops: 1,
         cost: 10,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     Pow: Def {
         name: "pow",
@@ -146,6 +158,7 @@ functions! {
         flops: 24,
         cost: 390,
         ulp: 2.0,
+        end: f64::INFINITY,
     },
     RemFloat: Def {
         name: "rem_float",
@@ -155,6 +168,127 @@ functions! {
         flops: 1,
         cost: 32,
         ulp: 0.0,
+        end: f64::INFINITY,
+    },
+    Tan: Def {
+        name: "tan",
+        arity: 1,
+        expand: |s, a| arc::tan(s, a[0]),
+        reference: |x| x[0].tan(),
+        flops: 30,
+        cost: 300,
+        ulp: 4.0,
+        end: trig::END,
+    },
+    Atan: Def {
+        name: "atan",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::atan),
+        reference: |x| x[0].atan(),
+        flops: 14,
+        cost: 80,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Asin: Def {
+        name: "asin",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::asin),
+        reference: |x| x[0].asin(),
+        flops: 14,
+        cost: 80,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Acos: Def {
+        name: "acos",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::acos),
+        reference: |x| x[0].acos(),
+        flops: 14,
+        cost: 80,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Sinh: Def {
+        name: "sinh",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, hyperbolic::sinh),
+        reference: |x| x[0].sinh(),
+        flops: 24,
+        cost: 150,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Cosh: Def {
+        name: "cosh",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, hyperbolic::cosh),
+        reference: |x| x[0].cosh(),
+        flops: 24,
+        cost: 150,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Asinh: Def {
+        name: "asinh",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::asinh),
+        reference: |x| libm::asinh(x[0]),
+        flops: 24,
+        cost: 250,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Acosh: Def {
+        name: "acosh",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::acosh),
+        reference: |x| libm::acosh(x[0]),
+        flops: 24,
+        cost: 250,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Atanh: Def {
+        name: "atanh",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, arc::atanh),
+        reference: |x| libm::atanh(x[0]),
+        flops: 14,
+        cost: 150,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Erfc: Def {
+        name: "erfc",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, hyperbolic::erfc),
+        reference: |x| libm::erfc(x[0]),
+        flops: 24,
+        cost: 130,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Cbrt: Def {
+        name: "cbrt",
+        arity: 1,
+        expand: |s, a| arc::in_f64(s, a, hyperbolic::cbrt),
+        reference: |x| libm::cbrt(x[0]),
+        flops: 24,
+        cost: 200,
+        ulp: 1.0,
+        end: f64::INFINITY,
+    },
+    Atan2: Def {
+        name: "atan2",
+        arity: 2,
+        expand: |s, a| arc::in_f64(s, a, arc::atan2),
+        reference: |x| x[0].atan2(x[1]),
+        flops: 16,
+        cost: 100,
+        ulp: 1.0,
+        end: f64::INFINITY,
     },
 }
 

@@ -23,6 +23,9 @@ const TURNS: [f64; 7] = [
 const HALF_PI: [f64; 3] =
     [std::f64::consts::FRAC_PI_2, 6.123_233_995_736_766e-17, -1.497_384_904_859_169_8e-33];
 
+/// Where f64 arguments end.
+pub(super) const END: f64 = 1_125_899_906_842_624.0;
+
 pub(super) fn sin(s: &mut Seq, x: Reg) -> Reg {
     let v = quarter(s, x, 0);
     // Also keeps the sign of zero.
@@ -98,7 +101,7 @@ fn reduce_32(s: &mut Seq, x: Reg) -> (Reg, Reg) {
 }
 
 fn reduce_64(s: &mut Seq, x: Reg) -> (Reg, Reg) {
-    let limit = s.c(2f64.powi(50));
+    let limit = s.c(END);
     let size = s.abs(x);
     let good = s.le(size, limit);
     let nan = s.c(f64::NAN);

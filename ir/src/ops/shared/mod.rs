@@ -7,6 +7,7 @@ pub mod philox;
 pub(super) mod pull;
 pub mod queue;
 pub(super) mod sizes;
+pub(super) mod sort;
 pub(super) mod state;
 pub mod util;
 pub(crate) mod window;

@@ -119,6 +119,16 @@ pub fn eval_float(cx: &EvalCx<'_>, f: impl Fn(f64) -> f64) -> Result<Vec<Array>,
     }
 }
 
+/// Applies a function of two floats elementwise.
+pub fn eval_float2(cx: &EvalCx<'_>, f: impl Fn(f64, f64) -> f64) -> Result<Vec<Array>, String> {
+    match (&cx.operands[0].data, &cx.operands[1].data) {
+        (Data::Float(a), Data::Float(b)) => {
+            Ok(vec![Array::float(cx.operands[0].dtype, zip(a, b, f))])
+        }
+        _ => Err("expected two float operands".into()),
+    }
+}
+
 /// Applies a float or an integer function elementwise.
 pub fn eval_num(
     cx: &EvalCx<'_>,

@@ -376,10 +376,9 @@ impl Resolver<'_> {
             },
             Some((path, span)) => match self.loader.source(path) {
                 Ok(text) => text,
-                Err(why) => {
-                    self.diags.push(
-                        Diag::error("E0117", format!("cannot use \"{path}\"")).at(*span, why),
-                    );
+                Err(refusal) => {
+                    let what = format!("cannot use \"{path}\"");
+                    self.diags.push(refusal.at("E0117", what, *span));
                     return broken;
                 }
             },

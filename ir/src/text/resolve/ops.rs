@@ -9,6 +9,7 @@ use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
 use crate::lower::Lower;
 use crate::op::{Effect, InferError, Kind, Place};
+use crate::ops::bounds;
 use crate::text::ast::{Call, Expr, ExprKind};
 use crate::{Attr, Attrs, DType, Dim, NodeId, Op, OpDef, Tensor, TensorType, ValueId, VarId};
 use std::rc::Rc;
@@ -381,6 +382,10 @@ impl Resolver<'_> {
             return Val::Poison;
         }
         spec.device = self.build.device.clone();
+        // What may fail when it runs says where in the user's own text.
+        if bounds::otherwise(spec.op).is_some() || spec.op.def().effect == Effect::Io {
+            spec.span = self.in_users_text(span);
+        }
         let values = spec.operands.clone();
         let region = self.build.region;
         let mut builder = Builder::new(&mut self.build.func, &self.graph.vars);
@@ -389,6 +394,20 @@ impl Resolver<'_> {
             Ok(id) => self.node_val(id, span),
             Err(err) => self.infer_error(err, &values, operands, attrs, op_span, span),
         }
+    }
+
+    /// Of a place in a library that comes with the compiler, the call that led there.
+    fn in_users_text(&self, span: Span) -> Span {
+        let ours = |span: Span| {
+            let file = self.sources.files.get(span.file as usize);
+            let name = file.and_then(|f| f.name.strip_prefix('<')?.strip_suffix('>'));
+            name.is_some_and(|name| crate::text::lib_source(name).is_some())
+        };
+        if !ours(span) {
+            return span;
+        }
+        let sites = self.frames.iter().rev().map(|f| f.site);
+        sites.into_iter().find(|s| !s.is_none() && !ours(*s)).unwrap_or(span)
     }
 
     pub(super) fn node_val(&self, id: NodeId, span: Span) -> Val {

@@ -182,8 +182,9 @@ impl Resolver<'_> {
                 let _ = span;
                 Val::Const(Arc::new(tensor))
             }
-            Err(why) => self
-                .error(Diag::error("E0531", format!("cannot read \"{path}\"")).at(path_span, why)),
+            Err(refusal) => {
+                self.error(refusal.at("E0531", format!("cannot read \"{path}\""), path_span))
+            }
         }
     }
 

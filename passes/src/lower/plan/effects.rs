@@ -1,10 +1,10 @@
 //! Effects as steps: each op that changes or shows something is one.
 
 use super::{Planner, not_compiled};
-use tfc_abi::plan::{CheckFinite, CheckIndex, Func as Routine, Step};
+use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Step};
 use tfc_ir::diag::Diag;
-use tfc_ir::lower::{Lower, StepKind};
-use tfc_ir::{Node, NodeId, RegionId};
+use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
+use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
 
 impl Planner<'_> {
     pub(super) fn effect(
@@ -15,7 +15,14 @@ impl Planner<'_> {
     ) -> Result<(), Vec<Diag>> {
         let func = self.func;
         let node = &func.nodes[id];
-        let Lower::Step(kind) = node.op.def().lower else { return Err(vec![not_compiled(node)]) };
+        let kind = match node.op.def().lower {
+            Lower::Step(kind) => kind,
+            Lower::Call(routine, ints) => {
+                steps.push(self.routine(routine, ints, node, region));
+                return Ok(());
+            }
+            _ => return Err(vec![not_compiled(node)]),
+        };
         match (kind, node.var) {
             (StepKind::Assign, Some(v)) => {
                 let dst = self.variable(v);
@@ -48,13 +55,17 @@ impl Planner<'_> {
                 self.writes.entry(v).or_default().push(time);
                 let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
                 let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
-                steps.push(Step::Restore { path: path.to_string(), key: key.to_string(), buf });
+                let (path, key) = (path.to_string(), key.to_string());
+                let place = self.build.place(node.span);
+                steps.push(Step::Restore { path, key, buf, place });
             }
             (StepKind::Save, _) => {
                 let time = self.tick();
                 let bufs = node.operands.iter().map(|v| self.read(*v, time)).collect();
                 let names = node.attrs.str("names").split(',').map(str::to_string).collect();
-                steps.push(Step::Save { path: node.attrs.str("path").to_string(), names, bufs });
+                let path = node.attrs.str("path").to_string();
+                let place = self.build.place(node.span);
+                steps.push(Step::Save { path, names, bufs, place });
             }
             (StepKind::Print, _) => {
                 let time = self.tick();
@@ -125,6 +136,25 @@ impl Planner<'_> {
             ) => unreachable!("`{}` without a symbol", node.op.name()),
         }
         Ok(())
+    }
+
+    /// A routine reads its operands and writes its result.
+    fn routine(
+        &mut self,
+        func: Routine,
+        ints: fn(&CallCx<'_>) -> Vec<Dim>,
+        node: &Node,
+        region: RegionId,
+    ) -> Step {
+        let operands: Vec<&TensorType> = node.operands.iter().map(|v| self.func.ty(*v)).collect();
+        let result = self.func.ty(node.results[0]);
+        let ints = ints(&CallCx { attrs: &node.attrs, operands: &operands, result });
+        let ints = self.shape(&ints);
+        let time = self.tick();
+        let reads: Vec<_> = node.operands.iter().map(|v| self.read(*v, time)).collect();
+        let mut bufs = vec![self.write(node.results[0], time, region)];
+        bufs.extend(reads);
+        Step::Call(Call { func, bufs, ints })
     }
 
     fn stack(&mut self, node: &Node) -> u32 {

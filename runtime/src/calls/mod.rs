@@ -1,34 +1,46 @@
-//! Routines a plan may call that are not worth generating code for.
+//! Routines a plan may call that are not worth generating code for. What each is given,
+//! `tfc_abi::routine` says.
+
+mod sort;
 
 use crate::error::{Error, Result};
 use crate::half::{bf16, f16};
 use tfc_abi::DType;
 use tfc_abi::plan::Func;
+use tfc_abi::routine::MOST;
+
+/// The operands of a call, as far as the routine has them.
+pub struct Args {
+    pub bufs: [(*mut u8, DType); MOST],
+    pub ints: [usize; MOST],
+    /// Size of the first buffer.
+    pub bytes: usize,
+}
+
+impl Args {
+    pub fn of(bytes: usize) -> Args {
+        Args { bufs: [(std::ptr::null_mut(), DType::I32); MOST], ints: [0; MOST], bytes }
+    }
+}
 
 /// Carries out `func`.
 ///
 /// # Safety
-/// `bufs` are valid for the sizes `ints` gives them (see [`Func`]), aligned, and
-/// of the dtypes said; `bytes` is the size of the first one.
-pub unsafe fn call(
-    func: Func,
-    dtype: DType,
-    ids: DType,
-    bytes: usize,
-    bufs: [*mut u8; 3],
-    ints: [usize; 3],
-) -> Result<()> {
+/// The buffers are valid for the sizes and element types that the routine's signature
+/// says, and aligned.
+pub unsafe fn call(func: Func, args: &Args) -> Result<()> {
+    let [(dst, dtype), ..] = args.bufs;
     match func {
         Func::Zero => {
-            if bytes > 0 {
+            if args.bytes > 0 {
                 // SAFETY: the buffer has this many bytes.
-                unsafe { bufs[0].write_bytes(0, bytes) };
+                unsafe { dst.write_bytes(0, args.bytes) };
             }
             Ok(())
         }
         // SAFETY: the caller's promise, passed on.
         Func::ScatterSetRows => unsafe {
-            rows(ids, bufs, ints, dtype.size(), |dst, src, width| {
+            rows(args, dtype.size(), |dst, src, width| {
                 std::ptr::copy_nonoverlapping(src, dst, width * dtype.size());
             })
         },
@@ -45,8 +57,15 @@ pub unsafe fn call(
                 DType::I64 => |d, s, n| add(d.cast::<i64>(), s.cast(), n, i64::wrapping_add),
                 DType::Bool => |d, s, n| add(d, s, n, |a, b| a | b),
             };
-            rows(ids, bufs, ints, dtype.size(), |dst, src, width| add(dst, src, width))
+            rows(args, dtype.size(), |dst, src, width| add(dst, src, width))
         },
+        Func::ArgSort => {
+            let [outer, len, inner, descending] = args.ints;
+            let (x, of) = args.bufs[1];
+            // SAFETY: as above.
+            unsafe { sort::argsort(dst.cast(), x, of, [outer, len, inner], descending != 0) };
+            Ok(())
+        }
     }
 }
 
@@ -64,13 +83,9 @@ unsafe fn add<T: Copy>(dst: *mut T, src: *const T, n: usize, f: impl Fn(T, T) ->
 ///
 /// # Safety
 /// As [`call`].
-unsafe fn rows(
-    id_type: DType,
-    [dst, ids, upd]: [*mut u8; 3],
-    [rows, count, width]: [usize; 3],
-    size: usize,
-    update: impl Fn(*mut u8, *const u8, usize),
-) -> Result<()> {
+unsafe fn rows(args: &Args, size: usize, update: impl Fn(*mut u8, *const u8, usize)) -> Result<()> {
+    let [(dst, _), (ids, id_type), (upd, _), ..] = args.bufs;
+    let [rows, count, width, ..] = args.ints;
     // SAFETY: there are `count` ids of this type.
     let id = |i: usize| unsafe {
         match id_type {
@@ -102,13 +117,13 @@ mod tests {
     fn scatter(func: Func, ids: &[i64]) -> Result<Vec<f32>> {
         let mut dst = vec![0f32; 6];
         let upd = [1f32, 2., 3., 4., 5., 6.];
-        let bufs = [
-            dst.as_mut_ptr().cast::<u8>(),
-            ids.as_ptr().cast_mut().cast(),
-            upd.as_ptr().cast_mut().cast(),
-        ];
+        let mut args = Args::of(24);
+        args.bufs[0] = (dst.as_mut_ptr().cast(), DType::F32);
+        args.bufs[1] = (ids.as_ptr().cast_mut().cast(), DType::I64);
+        args.bufs[2] = (upd.as_ptr().cast_mut().cast(), DType::F32);
+        args.ints = [3, ids.len(), 2, 0];
         // SAFETY: three rows of two; at most three ids.
-        unsafe { call(func, DType::F32, DType::I64, 24, bufs, [3, ids.len(), 2])? };
+        unsafe { call(func, &args)? };
         Ok(dst)
     }
 

@@ -1,0 +1,165 @@
+//! Sorting along an axis.
+//!
+//! The order is total: equal elements keep the order they have, and NaN comes last
+//! whichever way is asked for. So the result does not depend on how it is found, and
+//! nothing is allocated to find it.
+
+use crate::half::{bf16, f16};
+use std::cmp::Ordering;
+use tfc_abi::DType;
+
+/// For each row along the middle one of three axes, where the elements of `x` go in
+/// order: `dst[o, 0, i]` is the place of the first.
+///
+/// # Safety
+/// `dst` has `outer * len * inner` elements, and `x` as many of `dtype`.
+pub unsafe fn argsort(
+    dst: *mut i32,
+    x: *const u8,
+    dtype: DType,
+    [outer, len, inner]: [usize; 3],
+    descending: bool,
+) {
+    let sort: unsafe fn(Rows, *const u8) = match dtype {
+        // SAFETY: (of all arms) the caller's promise, passed on.
+        DType::F32 => |r, x| unsafe { r.sort(x.cast(), floats(|v: f32| v)) },
+        DType::F64 => |r, x| unsafe { r.sort(x.cast(), floats(|v: f64| v)) },
+        DType::F16 => |r, x| unsafe { r.sort(x.cast(), floats(f16::to_f32)) },
+        DType::BF16 => |r, x| unsafe { r.sort(x.cast(), floats(bf16::to_f32)) },
+        DType::I8 => |r, x| unsafe { r.sort(x.cast(), whole::<i8>) },
+        DType::U8 | DType::Bool => |r, x| unsafe { r.sort(x, whole::<u8>) },
+        DType::I32 => |r, x| unsafe { r.sort(x.cast(), whole::<i32>) },
+        DType::I64 => |r, x| unsafe { r.sort(x.cast(), whole::<i64>) },
+    };
+    // SAFETY: as above.
+    unsafe { sort(Rows { dst, outer, len, inner, descending }, x) }
+}
+
+struct Rows {
+    dst: *mut i32,
+    outer: usize,
+    len: usize,
+    inner: usize,
+    descending: bool,
+}
+
+fn whole<T: Ord>(a: T, b: T, descending: bool) -> Ordering {
+    if descending { b.cmp(&a) } else { a.cmp(&b) }
+}
+
+/// NaN last, zeros equal.
+fn floats<T, F: PartialOrd>(value: fn(T) -> F) -> impl Fn(T, T, bool) -> Ordering {
+    move |a, b, descending| {
+        let (a, b) = (value(a), value(b));
+        let order = if descending { b.partial_cmp(&a) } else { a.partial_cmp(&b) };
+        // What is not equal to itself goes last.
+        let nan = |v: &F| v.partial_cmp(v).is_none();
+        order.unwrap_or_else(|| nan(&a).cmp(&nan(&b)))
+    }
+}
+
+impl Rows {
+    /// # Safety
+    /// As [`argsort`], for elements of this type.
+    unsafe fn sort<T: Copy>(self, x: *const T, compare: impl Fn(T, T, bool) -> Ordering) {
+        for row in 0..self.outer * self.inner {
+            let start = row / self.inner * self.len * self.inner + row % self.inner;
+            // SAFETY: `i < len`, so the element is in the row.
+            let element = |i: i32| unsafe { *x.add(start + i as usize * self.inner) };
+            let order = |a: &i32, b: &i32| {
+                compare(element(*a), element(*b), self.descending).then(a.cmp(b))
+            };
+            if self.inner == 1 {
+                // SAFETY: the row is `len` elements of `dst`, and nobody else's.
+                let places =
+                    unsafe { std::slice::from_raw_parts_mut(self.dst.add(start), self.len) };
+                for (i, place) in places.iter_mut().enumerate() {
+                    *place = i as i32;
+                }
+                // The order is total, so there are no equal ones to keep in order.
+                places.sort_unstable_by(order);
+            } else {
+                // SAFETY: as above, `inner` elements apart.
+                let at = |i: usize| unsafe { self.dst.add(start + i * self.inner) };
+                // SAFETY: `at` is given places in the row.
+                unsafe { heap_sort(self.len, at, order) };
+            }
+        }
+    }
+}
+
+/// Sorts the numbers below `len` in place.
+///
+/// # Safety
+/// `at(i)` may be read and written for `i < len`.
+unsafe fn heap_sort(
+    len: usize,
+    at: impl Fn(usize) -> *mut i32,
+    order: impl Fn(&i32, &i32) -> Ordering,
+) {
+    let sift = |mut top: usize, end: usize| {
+        loop {
+            let mut child = 2 * top + 1;
+            if child >= end {
+                return;
+            }
+            // SAFETY: `top` and `child` are below `end`, which is at most `len`.
+            unsafe {
+                if child + 1 < end && order(&*at(child), &*at(child + 1)) == Ordering::Less {
+                    child += 1;
+                }
+                if order(&*at(top), &*at(child)) != Ordering::Less {
+                    return;
+                }
+                std::ptr::swap(at(top), at(child));
+            }
+            top = child;
+        }
+    };
+    for i in 0..len {
+        // SAFETY: `i < len`.
+        unsafe { *at(i) = i as i32 };
+    }
+    for top in (0..len / 2).rev() {
+        sift(top, len);
+    }
+    for end in (1..len).rev() {
+        // SAFETY: both are below `len`.
+        unsafe { std::ptr::swap(at(0), at(end)) };
+        sift(0, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(x: &[f32], sizes: [usize; 3], descending: bool) -> Vec<i32> {
+        let mut out = vec![-1; x.len()];
+        // SAFETY: as many elements as the sizes say.
+        unsafe { argsort(out.as_mut_ptr(), x.as_ptr().cast(), DType::F32, sizes, descending) };
+        out
+    }
+
+    #[test]
+    fn equal_elements_keep_their_order_and_nan_is_last() {
+        let x = [2.0, f32::NAN, -0.0, 0.0, 2.0, f32::NEG_INFINITY, f32::NAN, 1.0];
+        assert_eq!(order(&x, [1, 8, 1], false), [5, 2, 3, 7, 0, 4, 1, 6]);
+        assert_eq!(order(&x, [1, 8, 1], true), [0, 4, 7, 2, 3, 5, 1, 6]);
+    }
+
+    #[test]
+    fn columns_sort_as_rows_do() {
+        // A few of each value, in no order.
+        let value = |i: usize| ((i * 7919) % 13) as f32;
+        for len in [0, 1, 2, 3, 7, 64, 101] {
+            let rows: Vec<f32> = (0..3 * len).map(value).collect();
+            let by_row = order(&rows, [3, len, 1], true);
+            let columns: Vec<f32> = (0..3 * len).map(|i| rows[i % 3 * len + i / 3]).collect();
+            let by_column = order(&columns, [1, len, 3], true);
+            for i in 0..3 * len {
+                assert_eq!(by_column[i], by_row[i % 3 * len + i / 3]);
+            }
+        }
+    }
+}

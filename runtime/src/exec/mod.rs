@@ -1,0 +1,237 @@
+//! Calls: from feeds to results.
+//!
+//! | file | job |
+//! |---|---|
+//! | [`context`] | binds the dims of a call, lays out its memory |
+//! | [`schedule`] | at these dims: which steps run side by side, which get all threads |
+//! | [`frame`] | carries out a step that computes, on its device |
+//! | [`group`] | runs small steps at the same time |
+//! | [`step`] | all other steps: what the graph shows, checks, keeps and waits for |
+//!
+//! A call takes its variables, goes through the stages of its schedule, and gives
+//! the variables back ([`Run`]).
+//!
+//! Invariants, established by `prepare` and `place` and relied upon by every
+//! step
+//! - `values[e]` is the value of expression `e` under `dims`.
+//! - `ptrs[b]` is valid for `lens[b]` elements of buffer `b`'s dtype, and aligned
+//!   to them.
+//! - Every contraction, copy and call stays inside its buffers (`geometry`).
+//! - Steps that run at the same time do not wait for each other by the plan, and
+//!   a checked plan has all conflicting steps wait for each other.
+
+mod context;
+mod frame;
+mod group;
+mod schedule;
+mod step;
+
+pub use context::Context;
+
+use crate::call::CallOptions;
+use crate::error::{Error, ErrorCode, Result};
+use crate::mem::Bytes;
+use crate::model::{EntryState, Model};
+use crate::state::Held;
+use frame::Frame;
+use schedule::{Schedule, Stage};
+use std::sync::Arc;
+use tfc_abi::plan::{Entry, HOST, Step, Steps};
+
+/// One call in progress.
+pub(crate) struct Run<'a> {
+    model: &'a Model,
+    entry: &'a Entry,
+    ctx: &'a mut Context,
+    state: &'a EntryState,
+    options: &'a CallOptions,
+    /// The entry's variables; given back while the call waits for a queue.
+    held: Option<Held<'a>>,
+    /// What it reads instead, if it may.
+    _images: Vec<Arc<Bytes>>,
+    /// There is something to look out for.
+    may_stop: bool,
+    /// It has written variables since it took them.
+    dirty: bool,
+    /// The variables it writes as they were when it took them, in case they have
+    /// to be put back.
+    undo: Vec<Bytes>,
+}
+
+/// Gives the context its schedule back.
+struct Lent<'r, 'a> {
+    run: &'r mut Run<'a>,
+    schedule: Schedule,
+}
+
+impl Drop for Lent<'_, '_> {
+    fn drop(&mut self) {
+        self.run.ctx.schedule = std::mem::take(&mut self.schedule);
+    }
+}
+
+impl<'a> Run<'a> {
+    pub(crate) fn new(
+        model: &'a Model,
+        entry: &'a Entry,
+        ctx: &'a mut Context,
+        state: &'a EntryState,
+        options: &'a CallOptions,
+    ) -> Result<Run<'a>> {
+        let may_stop = options.may_stop();
+        if may_stop {
+            options.check()?;
+        }
+        let mut run = Run {
+            model,
+            entry,
+            ctx,
+            state,
+            options,
+            held: None,
+            _images: vec![],
+            may_stop,
+            dirty: false,
+            undo: vec![],
+        };
+        if options.stale_ok && !state.vars.is_empty() {
+            run.use_images()?;
+        } else {
+            run.hold()?;
+        }
+        Ok(run)
+    }
+
+    /// Takes the variables.
+    fn hold(&mut self) -> Result<()> {
+        let (state, vars) = (self.state, &self.model.state);
+        if state.vars.is_empty() {
+            return Ok(());
+        }
+        self.held = Some(vars.hold(&state.reads, &state.writes, self.options)?);
+        self.dirty = false;
+        if self.ctx.moves != vars.moves() {
+            self.ctx.point_at_vars(self.model, state, &[]);
+        }
+        if !state.writes.is_empty() && (state.restores || self.may_stop && state.loops) {
+            for v in &state.writes {
+                let (ptr, len) = (vars.ptr(*v as usize), vars.byte_len(*v as usize));
+                // SAFETY: the variable is held, and has this many bytes.
+                let bytes = unsafe { std::slice::from_raw_parts(ptr, len) };
+                self.undo.push(Bytes::from_slice(bytes)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the variables back to where they were when they were taken.
+    fn revert(&mut self) {
+        if self.held.is_none() {
+            return;
+        }
+        let vars = &self.model.state;
+        for (v, old) in self.state.writes.iter().zip(self.undo.drain(..)) {
+            // SAFETY: the variable is held exclusively and has as many bytes.
+            unsafe { vars.ptr(*v as usize).copy_from_nonoverlapping(old.as_ptr(), old.len()) };
+        }
+    }
+
+    #[cold]
+    fn use_images(&mut self) -> Result<()> {
+        let state = self.state;
+        if !state.writes.is_empty() {
+            let message =
+                format!("`{}` writes variables: it cannot run on old ones", self.entry.name);
+            return Err(Error::usage(ErrorCode::STALE_WRITER, message)
+                .help("call it without `stale_ok`; only entries that write nothing may run so"));
+        }
+        self._images = self.model.state.images(&state.reads, self.options)?;
+        self.ctx.point_at_vars(self.model, state, &self._images);
+        Ok(())
+    }
+
+    /// Runs all steps.
+    pub(crate) fn all(&mut self) -> Result<()> {
+        // Out of the context while it is gone through, so that steps may change
+        // the rest; back again also when one panics.
+        let schedule = std::mem::take(&mut self.ctx.schedule);
+        let lent = Lent { run: self, schedule };
+        lent.run.list(&lent.run.entry.steps, &lent.schedule)
+    }
+
+    /// Whether to stop here: as long as nothing is written, or what is can be
+    /// put back.
+    fn check_stop(&mut self) -> Result<()> {
+        if !self.may_stop || self.dirty && self.undo.is_empty() {
+            return Ok(());
+        }
+        self.options.check().inspect_err(|_| self.revert())
+    }
+
+    fn list(&mut self, steps: &Steps, schedule: &Schedule) -> Result<()> {
+        for stage in &schedule.stages {
+            self.check_stop()?;
+            match stage {
+                Stage::One(i) => {
+                    let i = *i as usize;
+                    self.meet(steps, i)?;
+                    self.dirty |= schedule.steps[i].writes_variables;
+                    match frame::computes(&steps[i]) {
+                        true => self.frame().step(&steps[i], &schedule.steps[i])?,
+                        false => self.step(&steps[i])?,
+                    }
+                }
+                Stage::Group(group) => {
+                    self.dirty |= group.writes_variables;
+                    let frame = self.frame();
+                    group.run(&self.model.pool, &|i| {
+                        frame.step(&steps[i as usize], &schedule.steps[i as usize])
+                    })?;
+                }
+                Stage::Inner(i, inner) => {
+                    self.meet(steps, *i as usize)?;
+                    self.control(&steps[*i as usize], inner)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that what step `i` waits for is done, where other devices were
+    /// given it.
+    fn meet(&self, steps: &Steps, i: usize) -> Result<()> {
+        if self.model.devices.len() == 1 {
+            return Ok(());
+        }
+        let dispatch = steps.dispatch();
+        for earlier in &dispatch[i].after {
+            let device = dispatch[*earlier as usize].device;
+            if device != dispatch[i].device && device != HOST {
+                self.model.devices[device as usize].synchronise()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn frame(&self) -> Frame<'_> {
+        Frame::new(self.model, self.entry, self.ctx)
+    }
+
+    fn control(&mut self, step: &Step, [a, b]: &[Schedule; 2]) -> Result<()> {
+        match step {
+            Step::If { cond, then, otherwise } => match self.truth(*cond)? {
+                true => self.list(then, a),
+                false => self.list(otherwise, b),
+            },
+            Step::While { head, cond, body } => loop {
+                self.check_stop()?;
+                self.list(head, a)?;
+                if !self.truth(*cond)? {
+                    return Ok(());
+                }
+                self.list(body, b)?;
+            },
+            _ => Err(context::inconsistent(self.entry, "a step has lists that it cannot have")),
+        }
+    }
+}
