@@ -28,6 +28,7 @@ mod emit;
 mod jit;
 mod object;
 mod parallel;
+pub mod ptx;
 pub mod schedule;
 mod target;
 mod text;

@@ -34,6 +34,10 @@ pub enum Artifact {
     Clif,
     /// Assembly.
     Asm,
+    /// Kernels for NVIDIA's GPUs.
+    Ptx,
+    /// Which loops of the kernels are threads of a GPU.
+    GpuSchedule,
 }
 
 impl Artifact {
@@ -50,6 +54,8 @@ impl Artifact {
             Artifact::Plan => ("", ".plan"),
             Artifact::Clif => ("", ".clif"),
             Artifact::Asm => ("", ".s"),
+            Artifact::Ptx => ("", ".ptx"),
+            Artifact::GpuSchedule => ("", ".gpu-schedule"),
         };
         let mut name = OsString::from(before);
         name.push(stem);
@@ -66,7 +72,7 @@ impl Artifact {
     /// Whether it is text, and may go to standard output.
     pub fn is_text(self) -> bool {
         use Artifact::*;
-        matches!(self, Header | Graph | Kernels | Plan | Clif | Asm)
+        matches!(self, Header | Graph | Kernels | Plan | Clif | Asm | Ptx | GpuSchedule)
     }
 }
 
@@ -113,6 +119,10 @@ impl Emitter<'_> {
             Artifact::Plan => self.program.plan_text().into_bytes(),
             Artifact::Clif => tfc_codegen::clif_text(self.program).map_err(bug)?.into_bytes(),
             Artifact::Asm => tfc_codegen::asm_text(self.program).map_err(bug)?.into_bytes(),
+            Artifact::Ptx => tfc_codegen::ptx::program(self.program).map_err(bug)?.into_bytes(),
+            Artifact::GpuSchedule => {
+                tfc_codegen::ptx::schedule_text(self.program).map_err(bug)?.into_bytes()
+            }
             Artifact::Executable | Artifact::StaticLibrary | Artifact::SharedLibrary => {
                 return Err(Error::bug("linked outputs are files"));
             }

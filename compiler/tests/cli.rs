@@ -160,7 +160,7 @@ fn any_named_node_can_be_fetched_and_fed() {
 #[test]
 fn every_emit_kind_writes_its_file() {
     let s = Sandbox::new();
-    let all = "exe,lib,shared,obj,header,graph,kernels,plan,clif,asm";
+    let all = "exe,lib,shared,obj,header,graph,kernels,plan,clif,asm,ptx,gpu-schedule";
     ok(&s.tfc(&["compile", "small.graph", "--emit", all]));
     for name in [
         "small",
@@ -173,6 +173,8 @@ fn every_emit_kind_writes_its_file() {
         "small.plan",
         "small.clif",
         "small.s",
+        "small.ptx",
+        "small.gpu-schedule",
     ] {
         let len = std::fs::metadata(s.path(name)).unwrap_or_else(|e| panic!("{name}: {e}")).len();
         assert!(len > 100, "{name} has {len} bytes");

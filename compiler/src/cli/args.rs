@@ -223,6 +223,10 @@ pub enum EmitKind {
     Clif,
     /// Machine code, disassembled (<name>.s)
     Asm,
+    /// The kernels for NVIDIA's GPUs (<name>.ptx)
+    Ptx,
+    /// Which loops of the kernels are threads of a GPU (<name>.gpu-schedule)
+    GpuSchedule,
 }
 
 #[derive(Args, Debug)]

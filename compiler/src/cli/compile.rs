@@ -37,6 +37,8 @@ impl From<args::EmitKind> for Artifact {
             Plan => Artifact::Plan,
             Clif => Artifact::Clif,
             Asm => Artifact::Asm,
+            Ptx => Artifact::Ptx,
+            GpuSchedule => Artifact::GpuSchedule,
         }
     }
 }

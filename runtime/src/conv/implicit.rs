@@ -38,7 +38,13 @@ pub trait Result<T: Real>: Widen<T> + 'static {
 
     /// # Safety
     /// As [`Inner::mend`].
-    unsafe fn mend(inner: Inner, c: &ConvArgs<'_>, rows: Bounds, columns: Bounds, all_columns: usize);
+    unsafe fn mend(
+        inner: Inner,
+        c: &ConvArgs<'_>,
+        rows: Bounds,
+        columns: Bounds,
+        all_columns: usize,
+    );
 
     /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
     /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.

@@ -33,6 +33,13 @@ pub(crate) struct Who {
 
 const NONE: u32 = u32::MAX;
 const MANY: u32 = u32::MAX - 1;
+/// Added to the number of a warp: several of its threads.
+const WARP: u32 = 1 << 16;
+
+/// The warp of a thread, or of several threads.
+fn warp_of(thread: u32) -> u32 {
+    if thread >= WARP { thread - WARP } else { thread / 32 }
+}
 
 /// The accesses to one granule that a later one could race with.
 #[derive(Clone, Copy)]
@@ -58,7 +65,7 @@ fn unordered(earlier: Who, now: Who) -> bool {
         return true;
     }
     earlier.thread != now.thread
-        && (earlier.thread / 32 != now.thread / 32 || earlier.warp_epoch == now.warp_epoch)
+        && (warp_of(earlier.thread) != now.thread / 32 || earlier.warp_epoch == now.warp_epoch)
 }
 
 /// Bytes with their history.
@@ -113,16 +120,14 @@ impl Region {
                 r.block = MANY;
             } else if r.epoch != who.epoch {
                 *r = who;
+            } else if r.thread == MANY {
+            } else if warp_of(r.thread) != who.thread / 32 {
+                r.thread = MANY;
+            } else if r.warp_epoch != who.warp_epoch {
+                // Reads of the warp before its last barrier are behind it.
+                *r = who;
             } else if r.thread != who.thread {
-                // Reads of one warp before its last barrier are behind us.
-                let behind = r.thread / 32 == who.thread / 32 && r.warp_epoch != who.warp_epoch;
-                if behind && r.thread != MANY {
-                    *r = who;
-                } else {
-                    r.thread = MANY;
-                }
-            } else {
-                r.warp_epoch = who.warp_epoch;
+                r.thread = WARP + who.thread / 32;
             }
         }
         Ok(&self.bytes[at..at + len])
@@ -151,6 +156,9 @@ fn race(does: &str, was: &str, other: Who) -> String {
     let by = match (other.block, other.thread) {
         (MANY, _) => "threads of several blocks".to_string(),
         (block, MANY) => format!("several threads of block {block}"),
+        (block, warp) if warp >= WARP => {
+            format!("several threads of warp {} of block {block}", warp - WARP)
+        }
         (block, thread) => format!("thread {thread} of block {block}"),
     };
     format!("a race: {does} what {was} by {by} with no barrier between")

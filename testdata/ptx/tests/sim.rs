@@ -164,6 +164,15 @@ fn races() {
     // A read, then a write by another thread.
     let body = format!("{ADDRESS}ld.global.u32 %r4, [%rd0];\nst.global.u32 [%rd3], %r4;");
     refused(&body, 1, 2, "a race: ");
+    // All of a warp read, one of it writes.
+    let body = |barrier: &str| {
+        format!(
+            "ld.global.u32 %r4, [%rd0];\n{barrier}setp.eq.u32 %p0, %r1, 3;\n@%p0 st.global.u32 [%rd0], %r4;\nst.global.u32 [%rd4], %r4;"
+        )
+    };
+    refused(&format!("{ADDRESS}{}", body("")), 1, 32, "several threads of warp 0 of block 0");
+    let together = format!("{ADDRESS}{}", body("bar.warp.sync -1;\n"));
+    assert!(run(&together, 1, 32, &words(0..32), 128).is_ok());
     // A barrier orders nothing between blocks.
     let body = "setp.eq.u32 %p0, %r2, 0;\n@%p0 st.global.u32 [%rd1], 1;\nbar.sync 0;\n\
                 setp.eq.u32 %p1, %r2, 1;\n@%p1 ld.global.u32 %r4, [%rd1];";

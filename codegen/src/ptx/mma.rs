@@ -1,0 +1,114 @@
+//! The product of f16 and bf16 on tensor cores, summed in f32.
+//!
+//! A block of four warps has a tile of 64 by 64; each warp a quarter, as two by four
+//! products of 16 by 8, 16 terms of the sum at a time. Which element is in which
+//! register is given by the instruction: see the PTX manual, "Matrix Fragments for
+//! mma.m16n8k16".
+
+use super::contract::{Finish, Gemm, begin};
+use super::emit;
+use super::func::{Class, V};
+use super::memory::list;
+use super::sides::Which;
+use super::stage::Layout;
+use super::tile::{grid, place_sizes};
+use super::{AMPERE, Entry, Launch};
+use tfc_kernel::{DType, Kernel, Scalar};
+
+const TILE: u32 = 64;
+const TERMS: u32 = 16;
+const THREADS: u32 = 128;
+/// Elements from row to row of a tile: eight more than there are, so that the threads
+/// of a warp read different banks.
+const PITCH: u32 = TERMS + 8;
+
+pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
+    let split = finish.workspace.is_some();
+    let mut e = begin(kernel, gemm, &place_sizes(gemm, TILE, TILE, TERMS));
+    e.f.need(AMPERE);
+    let place = e.place(gemm, TILE, TILE, TERMS, split);
+    let layout = |base: u32| Layout {
+        rows: TILE,
+        terms: TERMS,
+        by_row: PITCH,
+        by_term: 1,
+        dtype: gemm.dtype,
+        base,
+        threads: THREADS,
+    };
+    let a = layout(0);
+    let b = layout(a.bytes());
+    let bytes = a.bytes() + b.bytes();
+    e.f.shared(2 * bytes);
+    let stages = [
+        e.stage(gemm, Which::A, place.batch, a, place.row, place.m, place.begin),
+        e.stage(gemm, Which::B, place.batch, b, place.col, place.n, place.begin),
+    ];
+    let tid = e.f.special("%tid.x");
+    let lane = e.f.op(Class::B32, "and.b32", &[&tid, &31]);
+    let warp = e.f.op(Class::B32, "shr.u32", &[&tid, &5]);
+    let group = e.f.op(Class::B32, "shr.u32", &[&lane, &2]);
+    let member = e.f.op(Class::B32, "and.b32", &[&lane, &3]);
+    let warp_row = e.f.op(Class::B32, "and.b32", &[&warp, &1]);
+    let warp_row = e.f.op(Class::B32, "mad.lo.u32", &[&warp_row, &32, &group]);
+    let warp_col = e.f.op(Class::B32, "shr.u32", &[&warp, &1]);
+    let warp_col = e.f.op(Class::B32, "mul.lo.u32", &[&warp_col, &32]);
+    let b_row = e.f.op(Class::B32, "add.u32", &[&warp_col, &group]);
+    let shared = e.f.op(Class::B32, "mov.u32", &[&"shared"]);
+    // Four bytes hold two terms.
+    let at = e.f.op(Class::B32, "mad.lo.u32", &[&member, &4, &shared]);
+    let at_a = e.f.op(Class::B32, "mad.lo.u32", &[&warp_row, &(2 * PITCH), &at]);
+    let at_b = e.f.op(Class::B32, "mad.lo.u32", &[&b_row, &(2 * PITCH), &at]);
+    let zero = e.f.constant(Scalar::F32(0));
+    // sums[row of products][column of products][register]
+    let sums: Vec<Vec<Vec<V>>> = (0..2)
+        .map(|_| (0..4).map(|_| (0..4).map(|_| e.f.copy(zero)).collect()).collect())
+        .collect();
+    let ty = if gemm.dtype == DType::BF16 { "bf16" } else { "f16" };
+    e.over_tiles(gemm, &place, &stages, bytes, TERMS, &mut |e, offset| {
+        let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
+        let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
+        let mut word =
+            |at: V, first: u32| e.f.op(Class::B32, "ld.shared.b32", &[&format!("[{at}+{first}]")]);
+        let fa: Vec<Vec<V>> = (0..2)
+            .map(|i| {
+                (0..4)
+                    .map(|r| word(at_a, a.base + (16 * i + 8 * (r % 2)) * 2 * PITCH + 16 * (r / 2)))
+                    .collect()
+            })
+            .collect();
+        let fb: Vec<Vec<V>> = (0..4)
+            .map(|j| (0..2).map(|r| word(at_b, b.base + 8 * j * 2 * PITCH + 16 * r)).collect())
+            .collect();
+        for (row, fa) in sums.iter().zip(&fa) {
+            for (sum, fb) in row.iter().zip(&fb) {
+                let sum = list(sum);
+                e.f.line(format_args!(
+                    "mma.sync.aligned.m16n8k16.row.col.f32.{ty}.{ty}.f32 {sum}, {}, {}, {sum}",
+                    list(fa),
+                    list(fb)
+                ));
+            }
+        }
+    });
+    let pair = e.f.op(Class::B32, "mad.lo.u32", &[&member, &2, &warp_col]);
+    for (i, row) in sums.iter().enumerate() {
+        for (j, sum) in row.iter().enumerate() {
+            for (r, v) in sum.iter().enumerate() {
+                let at_row = 16 * i + 8 * (r / 2);
+                let at_col = 8 * j + r % 2;
+                let row = e.f.op(Class::B32, "add.u32", &[&warp_row, &at_row]);
+                let col = e.f.op(Class::B32, "add.u32", &[&pair, &at_col]);
+                e.finish_sums(gemm, finish, &place, row, col, vec![*v]);
+            }
+        }
+    }
+    let how = format!("tiles of {TILE} x {TILE} on tensor cores, {TERMS} terms at a time");
+    let launch = Launch {
+        entry: name.into(),
+        grid: grid(gemm, TILE, TILE, split),
+        block: THREADS,
+        shared: 0,
+    };
+    (e.f.finish(name, &emit::params(kernel), launch), how)
+}

@@ -1,0 +1,151 @@
+//! Kernel IR to PTX, the assembly of NVIDIA's GPUs, as text.
+//!
+//! Code map
+//! - [`schedule`]: which loops are threads, and how many of them a launch takes;
+//! - [`emit`]: statements and loops of a scheduled kernel; [`rows`]: loops that
+//!   threads share; [`ops`]: scalar operations; [`memory`]: addresses, loads and
+//!   stores;
+//! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
+//!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
+//!   the tiled product; [`mma`]: the same on tensor cores;
+//! - [`func`]: the text of one entry: registers, labels, instructions.
+//!
+//! # Calling convention
+//!
+//! An entry's parameters are the addresses of its buffers (`.u64`), in the order of
+//! `Kernel::bufs`, then its run-time dims (`.s64`), in the order of `Kernel::dims`.
+//! Every buffer starts at a multiple of 16 bytes, and even an empty one has 16 bytes
+//! that may be read. Blocks have one axis of threads. A launch ([`Launch`]) says how
+//! many blocks, as sizes over the dims; if one of them is zero there is nothing to
+//! launch. Entries are named `tfc_` and the kernel's name.
+//!
+//! # Invariants
+//! - The same bits as on the CPU: `.rn` on every operation of floats, so that the
+//!   assembler contracts nothing; fma where kernel IR has it and nowhere else; no
+//!   `.ftz`, no `.approx`. NaNs may differ in their payload.
+//! - Sums are made in the order kernel IR gives them, partial results included.
+//!   There are no atomics. Contractions have an order of their own, which depends on
+//!   sizes alone.
+//! - Control flow depends on sizes alone, but for the threads past the end, so every
+//!   barrier is reached by all.
+//! - The text starts with the lowest `.version` and `.target` its instructions need.
+
+mod contract;
+mod emit;
+mod func;
+mod memory;
+mod mma;
+mod ops;
+mod rows;
+pub mod schedule;
+mod sides;
+mod stage;
+mod tile;
+
+pub use contract::{Contracted, Request, contraction};
+pub use schedule::Schedule;
+
+use crate::CodegenError;
+use tfc_kernel::program::Program;
+use tfc_kernel::{Dim, Kernel};
+
+/// How an entry is started.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    pub entry: String,
+    /// Blocks along each axis, over the kernel's dims.
+    pub grid: [Dim; 3],
+    /// Threads of a block.
+    pub block: u32,
+    /// Bytes of shared memory, already part of the entry.
+    pub shared: u32,
+}
+
+impl std::fmt::Display for Launch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [x, y, z] = &self.grid;
+        write!(f, "{} blocks of {} threads", product(&[x, y, z]), self.block)?;
+        if self.shared > 0 {
+            write!(f, ", {} bytes shared", self.shared)?;
+        }
+        Ok(())
+    }
+}
+
+/// Factors that are not one, with `x` between them.
+fn product(dims: &[&Dim]) -> String {
+    let factors: Vec<String> = dims.iter().filter(|d| !d.is_one()).map(|d| d.to_string()).collect();
+    if factors.is_empty() { "1".into() } else { factors.join(" x ") }
+}
+
+/// What a GPU must be able to do, in the order of `.target`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Needs {
+    /// `.version`, as 60 for 6.0.
+    pub version: u32,
+    /// `.target`, as 70 for `sm_70`.
+    pub arch: u32,
+}
+
+/// Volta, and the first version that has it.
+pub const BASELINE: Needs = Needs { version: 60, arch: 70 };
+/// Ampere: tensor cores for bf16 and f16 of the shapes we use.
+pub const AMPERE: Needs = Needs { version: 70, arch: 80 };
+
+impl Needs {
+    pub fn and(self, other: Needs) -> Needs {
+        Needs { version: self.version.max(other.version), arch: self.arch.max(other.arch) }
+    }
+}
+
+/// One entry as text, without the head of a module.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub text: String,
+    pub launch: Launch,
+    pub needs: Needs,
+}
+
+/// A module of these entries.
+pub fn module(entries: &[Entry]) -> String {
+    let needs = entries.iter().fold(BASELINE, |n, e| n.and(e.needs));
+    let mut out = format!(
+        ".version {}.{}\n.target sm_{}\n.address_size 64\n",
+        needs.version / 10,
+        needs.version % 10,
+        needs.arch
+    );
+    for entry in entries {
+        out.push('\n');
+        out.push_str(&entry.text);
+    }
+    out
+}
+
+/// The entry of one kernel, and how its loops were made threads.
+pub fn kernel(kernel: &Kernel) -> Result<(Entry, Schedule), CodegenError> {
+    let kernel = crate::prepare(kernel)?;
+    let schedule = schedule::choose(&kernel);
+    Ok((emit::entry(&kernel, &schedule), schedule))
+}
+
+/// Every kernel of a program, as one module.
+pub fn program(program: &Program) -> Result<String, CodegenError> {
+    let mut entries = vec![];
+    for k in &program.kernels {
+        entries.push(kernel(k)?.0);
+    }
+    Ok(module(&entries))
+}
+
+/// How the loops of every kernel of a program become threads.
+pub fn schedule_text(program: &Program) -> Result<String, CodegenError> {
+    let mut out = String::new();
+    for k in &program.kernels {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(&kernel(k)?.1.to_string());
+    }
+    Ok(out)
+}

@@ -1,0 +1,129 @@
+//! The way of a factor's tile from global to shared memory, through registers: loaded
+//! while the tile before is computed with, stored after.
+
+use super::contract::Gemm;
+use super::emit::Emit;
+use super::func::{Class, V};
+use super::memory::memory_type;
+use super::sides::{Batch, Row, Which};
+use tfc_kernel::DType;
+
+/// How a tile lies in shared memory.
+#[derive(Clone, Copy)]
+pub(super) struct Layout {
+    /// Rows of the tile, and terms of the sum.
+    pub rows: u32,
+    pub terms: u32,
+    /// Elements from one row, or one term, to the next.
+    pub by_row: u32,
+    pub by_term: u32,
+    /// The type of its elements.
+    pub dtype: DType,
+    /// Where the first of the two tiles starts.
+    pub base: u32,
+    pub threads: u32,
+}
+
+impl Layout {
+    /// Bytes of one tile.
+    pub fn bytes(&self) -> u32 {
+        let last = (self.rows - 1) * self.by_row + (self.terms - 1) * self.by_term;
+        ((last + 1) * self.dtype.size() as u32).next_multiple_of(16)
+    }
+}
+
+/// What a thread loads of every tile.
+pub(super) struct Stage {
+    which: Which,
+    layout: Layout,
+    slots: Vec<Slot>,
+}
+
+struct Slot {
+    row: Row,
+    /// Its place in the sum; moves.
+    k: V,
+    ok: V,
+    /// Where it goes, in the first tile.
+    place: V,
+}
+
+impl Emit<'_> {
+    /// Prepares the loads of a tile that starts at row `first` of `rows`, from place
+    /// `k` of the sum on.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn stage(
+        &mut self,
+        gemm: &Gemm,
+        which: Which,
+        batch: Batch,
+        layout: Layout,
+        first: V,
+        rows: V,
+        k: V,
+    ) -> Stage {
+        let side = if which == Which::A { &gemm.a } else { &gemm.b };
+        let tid = self.f.special("%tid.x");
+        let mut slots = vec![];
+        for r in 0..layout.rows * layout.terms / layout.threads {
+            let e = match r {
+                0 => tid,
+                r => self.f.op(Class::B32, "add.u32", &[&tid, &(r * layout.threads)]),
+            };
+            let fast = if side.along_k() { layout.terms } else { layout.rows };
+            let low = self.f.op(Class::B32, "and.b32", &[&e, &(fast - 1)]);
+            let high = self.f.op(Class::B32, "shr.u32", &[&e, &fast.trailing_zeros()]);
+            let (term, row) = if side.along_k() { (low, high) } else { (high, low) };
+            let place = self.f.op(Class::B32, "mul.lo.u32", &[&term, &layout.by_term]);
+            let place = self.f.op(Class::B32, "mad.lo.u32", &[&row, &layout.by_row, &place]);
+            let size = layout.dtype.size();
+            let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
+            let place = self.f.op(Class::B32, "mad.lo.u32", &[&place, &size, &shared]);
+            let row = self.f.op(Class::B32, "add.u32", &[&first, &row]);
+            let ok = self.f.op(Class::Pred, "setp.lt.u32", &[&row, &rows]);
+            let k = self.f.op(Class::B32, "add.u32", &[&k, &term]);
+            let row = self.row(gemm, which, batch, row, k, layout.terms);
+            slots.push(Slot { row, k, ok, place });
+        }
+        Stage { which, layout, slots }
+    }
+
+    /// Loads the next tile to registers; zeros where there is nothing.
+    pub(super) fn fetch(&mut self, gemm: &Gemm, batch: Batch, stage: &Stage, end: V) -> Vec<V> {
+        let (ty, class) = memory_type(gemm.dtype);
+        let mut out = vec![];
+        for slot in &stage.slots {
+            let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&slot.k, &end, &slot.ok]);
+            let (place, ok) = self.element(gemm, stage.which, batch, &slot.row, slot.k, ok);
+            let zero = match class {
+                Class::F32 => "0f00000000",
+                Class::F64 => "0d0000000000000000",
+                _ => "0",
+            };
+            let v = self.f.op(class, &format!("mov.{}", class.ty()), &[&zero]);
+            self.f.line(format_args!("@{ok} ld.global.{ty} {v}, {place}"));
+            self.f.op_to(slot.k, "add.u32", &[&slot.k, &stage.layout.terms]);
+            if let Row::Pointer { at, step } = &slot.row {
+                self.f.op_to(*at, "add.s64", &[at, step]);
+            }
+            out.push(v);
+        }
+        out
+    }
+
+    /// Stores what was loaded to the tile at `offset`.
+    pub(super) fn stash(&mut self, gemm: &Gemm, stage: &Stage, values: &[V], offset: V) {
+        for (slot, v) in stage.slots.iter().zip(values) {
+            let at = self.f.op(Class::B32, "add.u32", &[&slot.place, &offset]);
+            let place = format!("[{at}+{}]", stage.layout.base);
+            if stage.layout.dtype == gemm.dtype {
+                // As it is in memory.
+                let (ty, _) = memory_type(gemm.dtype);
+                self.f.line(format_args!("st.shared.{ty} {place}, {v}"));
+                continue;
+            }
+            let v = self.widen(gemm.dtype, *v);
+            self.store_to("shared", stage.layout.dtype, &[place], &[v]);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! The tiled product: each block has a tile of the result, each thread a small block
+//! of it in registers. Tiles of the factors go through shared memory, two at a time:
+//! while one is computed with, the next is on its way.
+
+use super::contract::{Finish, Gemm, SPLITS, begin, least};
+use super::emit::{self, Emit};
+use super::func::{Class, V};
+use super::schedule::BLOCK;
+use super::sides::{Batch, Which};
+use super::stage::{Layout, Stage};
+use super::{Entry, Launch};
+use tfc_kernel::{DType, Dim, Kernel, ScalarType};
+
+/// Sizes of tiles: the block's, the terms of the sum at a time, the thread's.
+#[derive(Clone, Copy)]
+struct Tile {
+    m: u32,
+    n: u32,
+    k: u32,
+    tm: u32,
+    tn: u32,
+}
+
+fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
+    let few = |d: &Dim| d.as_const().is_some_and(|n| n <= 16);
+    if few(&gemm.n) {
+        Tile { m: 64, n: 16, k: 16, tm: 4, tn: 1 }
+    } else if few(&gemm.m) {
+        Tile { m: 16, n: 64, k: 16, tm: 1, tn: 4 }
+    } else if least(&gemm.m) >= 128 && least(&gemm.n) >= 128 && !eight_bytes {
+        Tile { m: 128, n: 128, k: 8, tm: 8, tn: 8 }
+    } else {
+        Tile { m: 64, n: 64, k: 16, tm: 4, tn: 4 }
+    }
+}
+
+/// The type of sums, which are wider than the elements they are made of.
+fn sum_type(dtype: DType) -> DType {
+    match ScalarType::of(dtype) {
+        ScalarType::F64 => DType::F64,
+        ScalarType::I64 => DType::I64,
+        ScalarType::I32 => DType::I32,
+        ScalarType::F32 | ScalarType::Bool => DType::F32,
+    }
+}
+
+/// Where a block is in the product.
+pub(super) struct Place {
+    pub batch: Batch,
+    /// First row and column of its tile.
+    pub row: V,
+    pub col: V,
+    /// The part of the sum, when it is cut.
+    pub part: Option<V>,
+    /// Where its part of the sum starts and ends.
+    pub begin: V,
+    pub end: V,
+    pub m: V,
+    pub n: V,
+}
+
+/// Blocks of a launch.
+pub(super) fn grid(gemm: &Gemm, tile_m: u32, tile_n: u32, split: bool) -> [Dim; 3] {
+    let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
+    let parts = Dim::constant(if split { SPLITS } else { 1 });
+    let all = tiles(&gemm.m, tile_m) * tiles(&gemm.n, tile_n) * gemm.batch.clone() * parts;
+    [all, Dim::constant(1), Dim::constant(1)]
+}
+
+/// Terms of a part of a sum that is cut.
+fn chunk(gemm: &Gemm, terms: u32) -> Dim {
+    gemm.k.ceil_div(SPLITS * i64::from(terms)) * Dim::constant(i64::from(terms))
+}
+
+/// Sizes that [`Emit::place`] needs.
+pub(super) fn place_sizes(gemm: &Gemm, tile_m: u32, tile_n: u32, terms: u32) -> Vec<Dim> {
+    let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
+    vec![tiles(&gemm.m, tile_m), tiles(&gemm.n, tile_n), chunk(gemm, terms)]
+}
+
+impl Emit<'_> {
+    pub(super) fn place(
+        &mut self,
+        gemm: &Gemm,
+        tile_m: u32,
+        tile_n: u32,
+        terms: u32,
+        split: bool,
+    ) -> Place {
+        let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
+        let mut rest = self.f.special("%ctaid.x");
+        let mut next = |e: &mut Self, by: &dyn std::fmt::Display| {
+            let q = e.f.op(Class::B32, "div.u32", &[&rest, by]);
+            let back = e.f.op(Class::B32, "mul.lo.u32", &[&q, by]);
+            let r = e.f.op(Class::B32, "sub.u32", &[&rest, &back]);
+            rest = q;
+            r
+        };
+        let (wide, high) =
+            (self.dim32(&tiles(&gemm.n, tile_n)), self.dim32(&tiles(&gemm.m, tile_m)));
+        let col = next(self, &wide);
+        let row = next(self, &high);
+        let part = split.then(|| next(self, &SPLITS));
+        let batch = self.batch(gemm, rest);
+        let row = self.f.op(Class::B32, "mul.lo.u32", &[&row, &tile_m]);
+        let col = self.f.op(Class::B32, "mul.lo.u32", &[&col, &tile_n]);
+        let k = self.dim32(&gemm.k);
+        let (begin, end) = match part {
+            None => (self.f.op(Class::B32, "mov.b32", &[&0]), k),
+            Some(part) => {
+                let chunk = self.dim32(&chunk(gemm, terms));
+                let begin = self.f.op(Class::B32, "mul.lo.u32", &[&part, &chunk]);
+                let end = self.f.op(Class::B32, "add.u32", &[&begin, &chunk]);
+                (begin, self.f.op(Class::B32, "min.u32", &[&end, &k]))
+            }
+        };
+        let (m, n) = (self.dim32(&gemm.m), self.dim32(&gemm.n));
+        Place { batch, row, col, part, begin, end, m, n }
+    }
+
+    /// Goes over the sum, tile by tile. `step` computes with the tiles that start at
+    /// the offset it is given.
+    pub(super) fn over_tiles(
+        &mut self,
+        gemm: &Gemm,
+        place: &Place,
+        stages: &[Stage],
+        bytes: u32,
+        terms: u32,
+        step: &mut dyn FnMut(&mut Self, V),
+    ) {
+        let offset = self.f.op(Class::B32, "mov.b32", &[&0]);
+        for stage in stages {
+            let values = self.fetch(gemm, place.batch, stage, place.end);
+            self.stash(gemm, stage, &values, offset);
+        }
+        self.f.line(format_args!("bar.sync 0"));
+        let k = self.f.copy(place.begin);
+        let (again, done) = (self.f.label(), self.f.label());
+        let none = self.f.op(Class::Pred, "setp.ge.u32", &[&k, &place.end]);
+        self.f.line(format_args!("@{none} bra {done}"));
+        self.f.place(&again);
+        let values: Vec<Vec<V>> =
+            stages.iter().map(|s| self.fetch(gemm, place.batch, s, place.end)).collect();
+        step(self, offset);
+        self.f.op_to(offset, "sub.u32", &[&bytes, &offset]);
+        for (stage, values) in stages.iter().zip(&values) {
+            self.stash(gemm, stage, values, offset);
+        }
+        self.f.line(format_args!("bar.sync 0"));
+        self.f.op_to(k, "add.u32", &[&k, &terms]);
+        let more = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &place.end]);
+        self.f.line(format_args!("@{more} bra {again}"));
+        self.f.place(&done);
+    }
+
+    /// Finishes neighbouring sums of one row, where they are in the product. `row` and
+    /// `col` are those in the tile.
+    pub(super) fn finish_sums(
+        &mut self,
+        gemm: &Gemm,
+        finish: &Finish,
+        place: &Place,
+        row: V,
+        col: V,
+        sums: Vec<V>,
+    ) {
+        let skip = self.f.label();
+        let row = self.f.op(Class::B32, "add.u32", &[&place.row, &row]);
+        let col = self.f.op(Class::B32, "add.u32", &[&place.col, &col]);
+        let out = self.f.op(Class::Pred, "setp.ge.u32", &[&row, &place.m]);
+        let out = self.f.op(Class::Pred, "setp.ge.or.u32", &[&col, &place.n, &out]);
+        self.f.line(format_args!("@{out} bra {skip}"));
+        let (m, n) = (self.dim(&gemm.m), self.dim(&gemm.n));
+        let row = self.f.op(Class::B64, "cvt.u64.u32", &[&row]);
+        let col = self.f.op(Class::B64, "cvt.u64.u32", &[&col]);
+        let number = self.f.op(Class::B64, "cvt.u64.u32", &[&place.batch.number]);
+        match (place.part, finish.workspace) {
+            (Some(part), Some(workspace)) => {
+                let batch = self.dim(&gemm.batch);
+                let part = self.f.op(Class::B64, "cvt.u64.u32", &[&part]);
+                let number = self.f.op(Class::B64, "mad.lo.s64", &[&part, &batch, &number]);
+                let row = self.f.op(Class::B64, "mad.lo.s64", &[&number, &m, &row]);
+                let dtype = self.kernel.bufs[workspace as usize].dtype;
+                let at = self.f.op(Class::B64, "mad.lo.s64", &[&row, &n, &col]);
+                for (i, sum) in sums.iter().enumerate() {
+                    let at = super::memory::At { reg: Some(at), plus: i as i64 };
+                    let to = self.address(workspace, at);
+                    self.store_to("global", dtype, &[to], &[*sum]);
+                }
+            }
+            _ => {
+                let row = self.f.op(Class::B64, "mad.lo.s64", &[&number, &m, &row]);
+                self.finish_element(finish, row, col, &n, sums);
+            }
+        }
+        self.f.place(&skip);
+    }
+}
+
+pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
+    let dtype = sum_type(gemm.dtype);
+    let size = dtype.size() as u32;
+    let t = choose(gemm, size == 8);
+    let split = finish.workspace.is_some();
+    let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k));
+    let place = e.place(gemm, t.m, t.n, t.k, split);
+    // Four more elements to a line of the tile: fewer threads meet in a bank.
+    let layout = |rows: u32, base: u32| Layout {
+        rows,
+        terms: t.k,
+        by_row: 1,
+        by_term: rows + 4,
+        dtype,
+        base,
+        threads: BLOCK,
+    };
+    let a = layout(t.m, 0);
+    let b = layout(t.n, a.bytes());
+    let bytes = a.bytes() + b.bytes();
+    e.f.shared(2 * bytes);
+    let stages = [
+        e.stage(gemm, Which::A, place.batch, a, place.row, place.m, place.begin),
+        e.stage(gemm, Which::B, place.batch, b, place.col, place.n, place.begin),
+    ];
+    // The thread's rows and columns: groups of four, apart by a quarter of the tile.
+    let tid = e.f.special("%tid.x");
+    let across = t.n / t.tn;
+    let x = e.f.op(Class::B32, "and.b32", &[&tid, &(across - 1)]);
+    let y = e.f.op(Class::B32, "shr.u32", &[&tid, &across.trailing_zeros()]);
+    let (gm, gn) = (t.tm.min(4), t.tn.min(4));
+    let x = e.f.op(Class::B32, "mul.lo.u32", &[&x, &gn]);
+    let y = e.f.op(Class::B32, "mul.lo.u32", &[&y, &gm]);
+    let shared = e.f.op(Class::B32, "mov.u32", &[&"shared"]);
+    let at_a = e.f.op(Class::B32, "mad.lo.u32", &[&y, &size, &shared]);
+    let at_b = e.f.op(Class::B32, "mad.lo.u32", &[&x, &size, &shared]);
+    let ty = ScalarType::of(dtype);
+    let zero = e.f.constant(tfc_kernel::Scalar::of(ty, 0.0));
+    let sums: Vec<Vec<V>> =
+        (0..t.tm).map(|_| (0..t.tn).map(|_| e.f.copy(zero)).collect()).collect();
+    let fma = match dtype {
+        DType::F64 => "fma.rn.f64",
+        DType::I64 => "mad.lo.s64",
+        DType::I32 => "mad.lo.s32",
+        _ => "fma.rn.f32",
+    };
+    // `n` values in groups, from line `k` of a tile.
+    let line = |e: &mut Emit, at: V, l: Layout, k: u32, n: u32| -> Vec<V> {
+        let group = n.min(4);
+        let apart = l.rows * group / n;
+        (0..n / group)
+            .flat_map(|g| {
+                let first = l.base + (k * l.by_term + g * apart) * size;
+                let places: Vec<String> = match group * size {
+                    32 => vec![format!("[{at}+{first}]"), format!("[{at}+{}]", first + 16)],
+                    _ => vec![format!("[{at}+{first}]")],
+                };
+                e.load_from("shared", dtype, &places, group as usize)
+            })
+            .collect()
+    };
+    e.over_tiles(gemm, &place, &stages, bytes, t.k, &mut |e, offset| {
+        let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
+        let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
+        for k in 0..t.k {
+            let va = line(e, at_a, a, k, t.tm);
+            let vb = line(e, at_b, b, k, t.tn);
+            for (row, va) in sums.iter().zip(&va) {
+                for (sum, vb) in row.iter().zip(&vb) {
+                    e.f.op_to(*sum, fma, &[va, vb, sum]);
+                }
+            }
+        }
+    });
+    let four = gemm.n.div_exact(&Dim::constant(4)).is_some() && gn == 4;
+    for i in 0..t.tm {
+        let off = i % gm + i / gm * (t.m * gm / t.tm);
+        let row = e.f.op(Class::B32, "add.u32", &[&y, &off]);
+        for g in 0..t.tn / gn {
+            let apart = g * (t.n * gn / t.tn);
+            let row_sums = &sums[i as usize][(g * gn) as usize..((g + 1) * gn) as usize];
+            if four {
+                let col = e.f.op(Class::B32, "add.u32", &[&x, &apart]);
+                e.finish_sums(gemm, finish, &place, row, col, row_sums.to_vec());
+                continue;
+            }
+            for (j, sum) in row_sums.iter().enumerate() {
+                let col = e.f.op(Class::B32, "add.u32", &[&x, &(apart + j as u32)]);
+                e.finish_sums(gemm, finish, &place, row, col, vec![*sum]);
+            }
+        }
+    }
+    let how = format!(
+        "tiles of {} x {}, {} x {} to a thread, {} terms at a time through two buffers",
+        t.m, t.n, t.tm, t.tn, t.k
+    );
+    let grid = grid(gemm, t.m, t.n, split);
+    let launch = Launch { entry: name.into(), grid, block: BLOCK, shared: 0 };
+    (e.f.finish(name, &emit::params(kernel), launch), how)
+}

@@ -1,0 +1,237 @@
+//! The kernels of the corpus and of the examples as PTX: on the simulated GPU they
+//! give the bits of the kernel interpreter, and NVIDIA's assembler takes them for
+//! every architecture we name, with no register spilled.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tfc::load::{Files, parse_as};
+use tfc_codegen::ptx;
+use tfc_kernel::program::Program;
+use tfc_kernel::{DType, Kernel, Stmt, interp, math};
+use tfc_ptx_sim::{Arg, Device, Launch, Module};
+use tfc_testdata::corpus::{self, Case};
+use tfc_testdata::ways::{in_parallel, scratch};
+
+fn compile(case: &Case) -> Result<Program, String> {
+    let files = Files::in_dir(case.path.parent().unwrap_or(Path::new("")));
+    let name = case.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let graph = parse_as(&name, &case.text, &files).map_err(|e| e.to_string())?.graph;
+    let mut timings = tfc::driver::Timings::default();
+    let compiled =
+        tfc::driver::compile(&graph, &graph.sources, &tfc::Options::default(), &mut timings)
+            .map_err(|e| e.to_string())?;
+    Ok(compiled.program().clone())
+}
+
+fn cases() -> Vec<Case> {
+    let mut cases = corpus::cases("ops");
+    cases.extend(corpus::cases("run"));
+    cases.extend(corpus::examples());
+    cases
+}
+
+/// Numbers of all sizes, whole ones among them; the same for the same seed.
+fn fill(dtype: DType, len: usize, seed: u32) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(2_654_435_761).wrapping_add(12345);
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state >> 8
+    };
+    let mut out = vec![];
+    for _ in 0..len {
+        let raw = next();
+        let float = (raw % 2001) as f32 / 400.0 - 2.5;
+        let int = (raw % 23) as i32 - 3;
+        match dtype {
+            DType::F32 => out.extend(float.to_le_bytes()),
+            DType::F64 => out.extend(f64::from(float).to_le_bytes()),
+            DType::F16 => out.extend(half::f16::from_f32(float).to_le_bytes()),
+            DType::BF16 => out.extend(half::bf16::from_f32(float).to_le_bytes()),
+            DType::I8 | DType::U8 => out.push(int as u8),
+            DType::I32 => out.extend(int.to_le_bytes()),
+            DType::I64 => out.extend(i64::from(int).to_le_bytes()),
+            DType::Bool => out.push(u8::from(raw % 3 == 0)),
+        }
+    }
+    out
+}
+
+fn is_nan(dtype: DType, b: &[u8]) -> bool {
+    match (dtype, b) {
+        (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).is_nan(),
+        (DType::F64, b) => b.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
+        (DType::F16, &[a, b]) => half::f16::from_le_bytes([a, b]).is_nan(),
+        (DType::BF16, &[a, b]) => half::bf16::from_le_bytes([a, b]).is_nan(),
+        _ => false,
+    }
+}
+
+/// Statements the interpreter would run, roughly; what is more than `LIMIT` is left to
+/// the generated kernels, which have the same shapes and small sizes.
+fn work(stmts: &[Stmt], size: &dyn Fn(&str) -> Option<i64>) -> i64 {
+    stmts
+        .iter()
+        .map(|s| match s {
+            Stmt::Loop(l) => l.extent.eval(size).unwrap_or(0).saturating_mul(work(&l.body, size)),
+            _ => 1,
+        })
+        .fold(0, i64::saturating_add)
+}
+const LIMIT: i64 = 400_000;
+
+/// Bounds of the loops that a call bounds.
+fn ranges(kernel: &Kernel, size: &dyn Fn(&str) -> Option<i64>) -> [i64; 4] {
+    let mut out = [0; 4];
+    let (mut body, mut at) = (&kernel.body, 0);
+    while let Some(Stmt::Loop(l)) = body.iter().find(|s| matches!(s, Stmt::Loop(l) if l.ranged)) {
+        out[2 * at + 1] = l.extent.eval(size).unwrap_or(0);
+        (body, at) = (&l.body, at + 1);
+    }
+    out
+}
+
+/// Whether the kernel was small enough to be compared.
+fn same_bits(
+    kernel: &Kernel,
+    device_text: &str,
+    launch: &ptx::Launch,
+    at: i64,
+) -> Result<bool, String> {
+    let dims: Vec<i64> = (0..kernel.dims.len() as i64).map(|i| at + 2 * i).collect();
+    let size = |name: &str| kernel.dims.iter().position(|d| &**d == name).map(|i| dims[i]);
+    let mut expanded = kernel.clone();
+    math::expand(&mut expanded);
+    if work(&expanded.body, &size) > LIMIT {
+        return Ok(false);
+    }
+    let mut want: Vec<Vec<u8>> = vec![];
+    for (i, b) in kernel.bufs.iter().enumerate() {
+        let len = b.len.eval(&size).ok_or("a length without value")?;
+        want.push(fill(b.dtype, len as usize, i as u32));
+    }
+    let start = want.clone();
+    let range = ranges(kernel, &size);
+    interp::run(&expanded, &mut want, &dims, range).map_err(|e| format!("interpreted: {e:?}"))?;
+    let module = Module::parse(device_text).map_err(|e| e.to_string())?;
+    let mut device = Device::new();
+    let ptrs: Vec<u64> =
+        start.iter().map(|b| device.upload(if b.is_empty() { &[0; 16] } else { b })).collect();
+    let grid: Vec<u32> = launch.grid.iter().map(|g| g.eval(&size).unwrap_or(0) as u32).collect();
+    let grid = [grid[0], grid[1], grid[2]];
+    let args: Vec<Arg> =
+        ptrs.iter().map(|p| Arg::Ptr(*p)).chain(dims.iter().map(|d| Arg::I64(*d))).collect();
+    if !grid.contains(&0) {
+        let block = [launch.block, 1, 1];
+        let launch = Launch { entry: &launch.entry, grid, block, args: &args, ..Launch::default() };
+        device.launch(&module, &launch).map_err(|e| e.to_string())?;
+    }
+    for (i, (want, ptr)) in want.iter().zip(&ptrs).enumerate() {
+        let got = device.read(*ptr, want.len()).map_err(|e| e.to_string())?;
+        let dtype = kernel.bufs[i].dtype;
+        let elements = want.chunks(dtype.size()).zip(got.chunks(dtype.size()));
+        for (at, (w, g)) in elements.enumerate() {
+            if w != g && !(is_nan(dtype, w) && is_nan(dtype, g)) {
+                return Err(format!("dims {dims:?}: b{i}[{at}] is {g:?}, not {w:?}"));
+            }
+        }
+    }
+    Ok(true)
+}
+
+#[test]
+fn kernels_give_the_interpreters_bits() {
+    let compared = std::sync::Mutex::new(BTreeMap::<String, usize>::new());
+    let failures = in_parallel(&cases(), |case| {
+        let program = compile(case).map_err(|e| format!("{}: {e}", case.name))?;
+        for kernel in &program.kernels {
+            let fail = |e: String| format!("{}: {}: {e}\n{kernel}", case.name, kernel.name);
+            let (entry, schedule) = ptx::kernel(kernel).map_err(|e| fail(e.to_string()))?;
+            let text = ptx::module(std::slice::from_ref(&entry));
+            for at in [1, 5, 37] {
+                if same_bits(kernel, &text, &entry.launch, at).map_err(fail)? {
+                    let shape = format!("{:?}", schedule.shape);
+                    let shape = shape.split_whitespace().next().unwrap_or("").to_string();
+                    *compared.lock().expect("no panics").entry(shape).or_default() += 1;
+                }
+            }
+        }
+        Ok(())
+    });
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    let compared = compared.into_inner().expect("no panics");
+    println!("compared: {compared:?}");
+    assert!(compared.values().sum::<usize>() > 1000, "{compared:?}");
+    assert_eq!(compared.len(), 3, "kernels of every shape: {compared:?}");
+}
+
+/// NVIDIA's assembler. In CI it must be there.
+fn ptxas() -> Option<PathBuf> {
+    let path = match std::env::var_os("TFC_PTXAS") {
+        Some(path) => PathBuf::from(path),
+        None => corpus::root().join("target/ptxas/ptxas"),
+    };
+    if path.is_file() {
+        return Some(path);
+    }
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "there is no {}: `.ci/ptxas` fetches it",
+        path.display()
+    );
+    println!("left out: there is no {}; `.ci/ptxas` fetches it", path.display());
+    None
+}
+
+/// Assembles a module; kernels that spill are failures.
+fn assemble(ptxas: &Path, dir: &Path, name: &str, text: &str) -> Result<(), String> {
+    let file = dir.join(format!("{name}.ptx"));
+    std::fs::write(&file, text).map_err(|e| e.to_string())?;
+    for arch in ["sm_75", "sm_80", "sm_90", "sm_120"] {
+        let output = Command::new(ptxas)
+            .args(["-v", "-arch", arch, "-o", "/dev/null"])
+            .arg(&file)
+            .output()
+            .map_err(|e| format!("cannot start ptxas: {e}"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            return Err(format!("{name} for {arch}: {}", said.trim()));
+        }
+        let spills = said
+            .lines()
+            .filter(|l| l.contains("spill") && !l.contains("0 bytes spill stores, 0 bytes spill"));
+        if let Some(line) = spills.into_iter().next() {
+            return Err(format!("{name} for {arch} spills: {line}"));
+        }
+    }
+    let _ = std::fs::remove_file(&file);
+    Ok(())
+}
+
+#[test]
+fn nvidias_assembler_takes_every_kernel() {
+    let Some(ptxas) = ptxas() else { return };
+    let dir = scratch();
+    // Many cases have the same kernels: each text once.
+    let mut texts = BTreeSet::new();
+    let mut modules: Vec<(String, Vec<ptx::Entry>)> = vec![];
+    for case in cases() {
+        let program = compile(&case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+        let mut entries = vec![];
+        for kernel in &program.kernels {
+            let (entry, _) = ptx::kernel(kernel).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            let body = entry.text.split_once('(').map_or("", |t| t.1).to_string();
+            if texts.insert(body) {
+                entries.push(entry);
+            }
+        }
+        if !entries.is_empty() {
+            modules.push((case.name.clone(), entries));
+        }
+    }
+    let failures = in_parallel(&modules, |(name, entries)| {
+        assemble(&ptxas, dir.path(), name, &ptx::module(entries))
+    });
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
