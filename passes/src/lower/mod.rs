@@ -1,13 +1,13 @@
 //! From a graph to a program: order, fusion, kernels, steps, memory.
 
 pub(crate) mod align;
-pub(crate) mod cost;
 pub(crate) mod depend;
 pub(crate) mod emit;
 pub(crate) mod exprs;
 pub(crate) mod fuse;
 pub(crate) mod group;
 pub(crate) mod inplace;
+pub(crate) mod kernel_cost;
 pub(crate) mod operands;
 pub(crate) mod placement;
 pub(crate) mod plan;

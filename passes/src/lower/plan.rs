@@ -22,7 +22,7 @@ use super::exprs::Exprs;
 use super::fuse::{self, Group, Kind};
 use super::group::{self, Lowered};
 use super::storage::{Copy, StorageId, Storages};
-use super::{Build, cost::kernel_cost, depend, schedule};
+use super::{Build, depend, kernel_cost::kernel_cost, schedule};
 use crate::util::is_zero;
 use cranelift_entity::{EntityRef, SecondaryMap};
 use std::collections::{BTreeMap, BTreeSet};
