@@ -106,6 +106,12 @@ impl Storages {
             return;
         }
         let Some((first, last)) = self.span(src) else { return };
+        // A source that was itself merged into a place that is written again would take
+        // the copy's value with it.
+        let Some((_, end)) = self.span(dst) else { return };
+        if s.touches.iter().any(|&(t, write)| write && t > copy.time && t <= end) {
+            return;
+        }
         for &(t, write) in &d.touches {
             if t == copy.time {
                 continue;
