@@ -23,5 +23,5 @@ pub mod split;
 mod util;
 
 pub use lower::lower;
-pub use pipeline::{Options, compile, run_passes};
+pub use pipeline::{Options, compile, run_passes, steps_text};
 pub use restrict::restrict;

@@ -188,3 +188,11 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     crate::lower(&graph, &options.sources)
 }
+
+/// As [`compile`], up to the steps: what [`crate::lower`] makes of each entry before
+/// there are kernels, as text.
+pub fn steps_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>> {
+    let passes: Vec<&Pass> = PASSES.iter().collect();
+    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
+    Ok(crate::lower::steps_text(&graph))
+}

@@ -1,6 +1,13 @@
-//! From a graph to a program: order, fusion, kernels, steps, memory.
+//! From a graph to a program, in stages that each run once:
+//! - [`arrange`] orders the nodes ([`schedule`]), fuses them ([`fuse`]) and sees to it
+//!   that no write comes too early ([`lives`]);
+//! - [`plan`] makes kernels of the groups ([`group`], [`emit`], [`tidy`]) and gives
+//!   values memory ([`storage`]);
+//! - [`share`] makes one kernel of those that differ by constants, [`align`] says what
+//!   is known of addresses.
 
 pub(crate) mod align;
+pub(crate) mod arrange;
 pub(crate) mod depend;
 pub(crate) mod emit;
 pub(crate) mod exprs;
@@ -8,6 +15,7 @@ pub(crate) mod fuse;
 pub(crate) mod group;
 pub(crate) mod inplace;
 pub(crate) mod kernel_cost;
+pub(crate) mod lives;
 pub(crate) mod operands;
 pub(crate) mod placement;
 pub(crate) mod plan;
@@ -108,7 +116,16 @@ impl Build {
     }
 }
 
-/// Lowers a graph of core ops to a program.
+/// The steps of every entry of a graph of core ops, as text: after ordering and
+/// fusion, before kernels and memory.
+pub fn steps_text(graph: &Graph) -> String {
+    let funcs = graph.entries.iter().chain([&graph.init]);
+    funcs.map(|func| arrange::text(func, &arrange::arrange(graph, func))).collect()
+}
+
+/// Lowers a graph of core ops to a program: steps in order ([`arrange`]), kernels and
+/// memory ([`plan`]), then what is known when all entries are there ([`share`],
+/// [`align`]).
 pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     let misplaced = placement::check(graph);
     if !misplaced.is_empty() {

@@ -29,8 +29,6 @@ impl Planner<'_> {
                 let src = self.value(node.operands[0]);
                 let ty = self.graph.vars[v].ty.clone();
                 let step = self.copy(src, dst, &ty, region);
-                self.note_read(node.operands[0], self.time);
-                self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
             (StepKind::ScatterRows { add }, Some(v)) => {
@@ -42,8 +40,6 @@ impl Planner<'_> {
                 };
                 let (ids, updates) = (node.operands[0], node.operands[1]);
                 let step = self.scatter(routine, dst, &ty, ids, updates);
-                self.scatters.insert(self.time);
-                self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
             (StepKind::Restore, Some(v)) => {
@@ -52,7 +48,6 @@ impl Planner<'_> {
                 let time = self.tick();
                 self.storages.touch(dst, time, true);
                 let buf = self.buffer(dst, &ty);
-                self.writes.entry(v).or_default().push(time);
                 let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
                 let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
                 let (path, key) = (path.to_string(), key.to_string());
