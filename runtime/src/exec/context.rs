@@ -34,6 +34,7 @@ pub struct Context {
     /// Bytes of the arenas in use, and for how many calls that was far less than
     /// they have.
     needed: usize,
+    kept: usize,
     spare: Spare,
     /// [`crate::state::State::moves`] when the variables' pointers were taken.
     pub(super) moves: u64,
@@ -44,8 +45,8 @@ pub struct Context {
     pub(crate) ptrs: Vec<*mut u8>,
     /// Aligned copies of feeds that were not.
     copies: Vec<Bytes>,
-    /// What runs when, at these dims.
-    pub(super) schedule: Schedule,
+    /// What runs when, at these dims; a call in progress has it.
+    pub(super) schedule: Option<Box<Schedule>>,
     pub(super) arguments: Arguments,
 }
 
@@ -126,8 +127,9 @@ impl Context {
             *ptr = nothing();
         }
         self.arguments = Arguments::default();
-        self.schedule =
-            Schedule::new(&entry.steps, entry, &self.values, &model.pool, &mut self.arguments);
+        let (values, pool) = (&self.values, &*model.pool);
+        let schedule = Schedule::new(&entry.steps, entry, values, pool, &mut self.arguments);
+        self.schedule = Some(Box::new(schedule));
         self.moves = u64::MAX;
         self.ready = true;
         Ok(())
@@ -176,13 +178,13 @@ impl Context {
                 ))
             })?);
         }
+        self.kept = self.arenas.iter().flatten().map(|a| a.len()).sum();
         Ok(())
     }
 
     /// Frees the arenas when the calls of late have needed little of them.
     pub(crate) fn shrink(&mut self) {
-        let kept = self.kept();
-        if kept < KEPT || self.needed > kept / 4 {
+        if self.kept < KEPT || self.needed > self.kept / 4 {
             self.spare = Spare::default();
             return;
         }
@@ -190,13 +192,13 @@ impl Context {
         if self.spare.calls == PATIENCE {
             self.spare = Spare::default();
             self.arenas.clear();
-            self.ready = false;
+            (self.kept, self.ready) = (0, false);
         }
     }
 
     /// Bytes of working memory kept between calls.
     pub fn kept(&self) -> usize {
-        self.arenas.iter().flatten().map(|a| a.len()).sum()
+        self.kept
     }
 
     /// Points buffers that are variables at the variables, which are held, or at

@@ -61,12 +61,12 @@ pub(crate) struct Run<'a> {
 /// Gives the context its schedule back.
 struct Lent<'r, 'a> {
     run: &'r mut Run<'a>,
-    schedule: Schedule,
+    schedule: Option<Box<Schedule>>,
 }
 
 impl Drop for Lent<'_, '_> {
     fn drop(&mut self) {
-        self.run.ctx.schedule = std::mem::take(&mut self.schedule);
+        self.run.ctx.schedule = self.schedule.take();
     }
 }
 
@@ -154,9 +154,12 @@ impl<'a> Run<'a> {
     pub(crate) fn all(&mut self) -> Result<()> {
         // Out of the context while it is gone through, so that steps may change
         // the rest; back again also when one panics.
-        let schedule = std::mem::take(&mut self.ctx.schedule);
+        let schedule = self.ctx.schedule.take();
         let lent = Lent { run: self, schedule };
-        lent.run.list(&lent.run.entry.steps, &lent.schedule)
+        match &lent.schedule {
+            Some(schedule) => lent.run.list(&lent.run.entry.steps, schedule),
+            None => Err(Error::bug("a call without a schedule")),
+        }
     }
 
     /// Whether to stop here: as long as nothing is written, or what is can be
