@@ -40,9 +40,6 @@ fn check(kernel: &Kernel, sizes: &[i64]) -> Result<(), TestCaseError> {
     let mut expanded = kernel.clone();
     math::expand(&mut expanded);
     verify::verify(&expanded).map_err(TestCaseError::fail)?;
-    if std::env::var("COVERAGE").is_ok() {
-        eprintln!("COVER {:?}", tfc_codegen::coverage(&program(kernel)).unwrap()[0]);
-    }
     for cpu in cpus() {
         let jit = jit_for(&program(kernel), cpu).map_err(|e| TestCaseError::fail(e.to_string()))?;
         for &n in sizes {
@@ -95,6 +92,31 @@ proptest! {
     fn generated_kernels_agree(choices in prop::collection::vec(any::<u32>(), 40..160)) {
         check(&generate(&choices), &[0, 1, 2, 3, 5, 8, 17, 39, 78])?;
     }
+}
+
+/// The wide versions would prove nothing if they were left out.
+#[test]
+fn generated_kernels_have_wide_versions() {
+    let mut state = 1u32;
+    let (mut all, mut wide) = (0, 0);
+    for _ in 0..200 {
+        let choices: Vec<u32> = (0..100)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state >> 8
+            })
+            .collect();
+        let program = program(&generate(&choices));
+        let [coverage] = tfc_codegen::coverage(&program).unwrap()[..] else { panic!("one kernel") };
+        for version in [coverage.avx2, coverage.avx512] {
+            all += usize::from(version != Err("no vector loop"));
+            wide += usize::from(version.is_ok());
+            if let Err(why) = version {
+                println!("{why}");
+            }
+        }
+    }
+    assert!(wide * 10 > all * 9, "{wide} of {all}");
 }
 
 /// `out[0] = sum of x`, over a vector loop: with whole numbers it is exact.
