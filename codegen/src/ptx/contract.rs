@@ -73,10 +73,19 @@ pub(super) struct Gemm {
 pub(super) enum Side {
     /// `base(batch) + row * by_row + k * by_k`, where `batch` may be split in images
     /// and groups, each with its own distance.
-    Linear { by_image: Dim, by_group: Dim, by_row: Dim, by_k: Dim },
+    Linear {
+        by_image: Dim,
+        by_group: Dim,
+        by_row: Dim,
+        by_k: Dim,
+    },
     /// Element (image, channel, pixel) of a tensor of `channels` by image; the sum
     /// goes over images and pixels, rows are channels.
-    OverPixels { channels: Dim, pixels: Dim, per_group: Dim },
+    OverPixels {
+        channels: Dim,
+        pixels: Dim,
+        per_group: Dim,
+    },
     Image(Image, Conv),
 }
 
@@ -332,14 +341,7 @@ impl Emit<'_> {
 
     /// Runs the epilogue on sums of one row and neighbouring columns, or stores them.
     /// `row` counts the rows of all batches; `n` is their length.
-    pub(super) fn finish_element(
-        &mut self,
-        finish: &Finish,
-        row: V,
-        col: V,
-        n: &V,
-        sums: Vec<V>,
-    ) {
+    pub(super) fn finish_element(&mut self, finish: &Finish, row: V, col: V, n: &V, sums: Vec<V>) {
         let dtype = self.kernel.bufs[0].dtype;
         match finish.epilogue {
             Some((row_var, col_var, acc)) => {

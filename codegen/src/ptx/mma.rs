@@ -22,12 +22,7 @@ const THREADS: u32 = 128;
 /// of a warp read different banks.
 const PITCH: u32 = TERMS + 8;
 
-pub(super) fn entry(
-    kernel: &Kernel,
-    gemm: &Gemm,
-    finish: &Finish,
-    name: &str,
-) -> (Entry, String) {
+pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
     let split = finish.workspace.is_some();
     let mut e = begin(kernel, gemm, &place_sizes(gemm, TILE, TILE, TERMS));
     e.f.need(AMPERE);
@@ -73,9 +68,8 @@ pub(super) fn entry(
     e.over_tiles(gemm, &place, &stages, bytes, TERMS, &mut |e, offset| {
         let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
         let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
-        let mut word = |at: V, first: u32| {
-            e.f.op(Class::B32, "ld.shared.b32", &[&format!("[{at}+{first}]")])
-        };
+        let mut word =
+            |at: V, first: u32| e.f.op(Class::B32, "ld.shared.b32", &[&format!("[{at}+{first}]")]);
         let fa: Vec<Vec<V>> = (0..2)
             .map(|i| {
                 (0..4)
@@ -110,7 +104,11 @@ pub(super) fn entry(
         }
     }
     let how = format!("tiles of {TILE} x {TILE} on tensor cores, {TERMS} terms at a time");
-    let launch =
-        Launch { entry: name.into(), grid: grid(gemm, TILE, TILE, split), block: THREADS, shared: 0 };
+    let launch = Launch {
+        entry: name.into(),
+        grid: grid(gemm, TILE, TILE, split),
+        block: THREADS,
+        shared: 0,
+    };
     (e.f.finish(name, &emit::params(kernel), launch), how)
 }

@@ -88,7 +88,12 @@ impl Emit<'_> {
         match side.clone() {
             Side::Linear { by_image, by_group, by_row, by_k } => {
                 let mut at = self.f.int(0);
-                let terms = [(batch.image, by_image), (batch.group, by_group), (row, by_row), (k, by_k.clone())];
+                let terms = [
+                    (batch.image, by_image),
+                    (batch.group, by_group),
+                    (row, by_row),
+                    (k, by_k.clone()),
+                ];
                 for (v, stride) in terms {
                     if stride.is_zero() {
                         continue;
@@ -165,8 +170,7 @@ impl Emit<'_> {
                 // The filter, rows and sum exchanged.
                 let window = c.kernel[0] * c.kernel[1];
                 let (out, place) = self.parts(k, &window);
-                let (per_out, per_in) =
-                    (self.dim32(&channels_out(c)), self.dim32(&channels_in(c)));
+                let (per_out, per_in) = (self.dim32(&channels_out(c)), self.dim32(&channels_in(c)));
                 let out = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_out, &out]);
                 let row = self.f.op(Class::B32, "mad.lo.u32", &[&out, &per_in, channel]);
                 let place = self.f.op(Class::B64, "cvt.u64.u32", &[&place]);
@@ -259,9 +263,13 @@ impl Emit<'_> {
 }
 
 fn channels_in(c: &Conv) -> Dim {
-    c.in_channels.div_exact(&Dim::constant(i64::from(c.groups.max(1)))).unwrap_or(c.in_channels.clone())
+    c.in_channels
+        .div_exact(&Dim::constant(i64::from(c.groups.max(1))))
+        .unwrap_or(c.in_channels.clone())
 }
 
 fn channels_out(c: &Conv) -> Dim {
-    c.out_channels.div_exact(&Dim::constant(i64::from(c.groups.max(1)))).unwrap_or(c.out_channels.clone())
+    c.out_channels
+        .div_exact(&Dim::constant(i64::from(c.groups.max(1))))
+        .unwrap_or(c.out_channels.clone())
 }

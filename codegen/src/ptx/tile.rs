@@ -96,7 +96,8 @@ impl Emit<'_> {
             rest = q;
             r
         };
-        let (wide, high) = (self.dim32(&tiles(&gemm.n, tile_n)), self.dim32(&tiles(&gemm.m, tile_m)));
+        let (wide, high) =
+            (self.dim32(&tiles(&gemm.n, tile_n)), self.dim32(&tiles(&gemm.m, tile_m)));
         let col = next(self, &wide);
         let row = next(self, &high);
         let part = split.then(|| next(self, &SPLITS));
@@ -197,12 +198,7 @@ impl Emit<'_> {
     }
 }
 
-pub(super) fn entry(
-    kernel: &Kernel,
-    gemm: &Gemm,
-    finish: &Finish,
-    name: &str,
-) -> (Entry, String) {
+pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
     let dtype = sum_type(gemm.dtype);
     let size = dtype.size() as u32;
     let t = choose(gemm, size == 8);
