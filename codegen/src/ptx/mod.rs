@@ -8,6 +8,7 @@
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
 //!   the tiled product; [`mma`]: the same on tensor cores;
+//! - [`routines`]: what the runtime does on the CPU by itself;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
 //!
 //! # Calling convention
@@ -36,6 +37,7 @@ mod func;
 mod memory;
 mod mma;
 mod ops;
+mod routines;
 mod rows;
 pub mod schedule;
 mod sides;
@@ -43,6 +45,7 @@ mod stage;
 mod tile;
 
 pub use contract::{Contracted, Request, contraction};
+pub use routines::routine;
 pub use schedule::Schedule;
 
 use crate::CodegenError;
