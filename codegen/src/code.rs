@@ -1,10 +1,7 @@
 //! Machine code as plain data: what the JIT puts into memory, and what a saved
 //! module holds.
 
-use crate::target::Isa;
-use crate::{
-    CodegenError, Compiled, Cpu, backend, check, compile_kernel, parallel, prepare, target,
-};
+use crate::{CodegenError, Cpu, backend, check, compile_kernel, parallel, prepare, target};
 use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::ir::LibCall;
 use cranelift_module::{ModuleReloc, ModuleRelocTarget};
@@ -60,24 +57,17 @@ pub fn compile(program: &Program) -> Result<Code, CodegenError> {
 
 pub(crate) fn compile_for(program: &Program, cpu: Cpu) -> Result<Code, CodegenError> {
     check(program)?;
-    let Isa { isa, features } = target::isas(cpu, false, None)?.swap_remove(0);
-    let emit_target = target::emit_target(isa.as_ref());
+    let version = target::versions(cpu, false, None)?.swap_remove(0);
     let compiled = parallel::map(&program.kernels, |i, kernel| {
-        let id = cranelift_module::FuncId::from_u32(i as u32);
-        let kernel = prepare(kernel)?;
-        compile_kernel(isa.as_ref(), emit_target, &kernel, id)
+        compile_kernel(prepare(kernel)?.as_ref(), &version, i)
     });
-    let mut kernels = vec![];
-    for compiled in compiled {
-        let Compiled { bytes, align, relocs } = compiled?;
-        let fixes = relocs.iter().map(Fix::new).collect::<Result<_, _>>()?;
-        kernels.push(KernelCode { bytes, align, fixes });
-    }
-    Ok(Code { target: isa.triple().to_string(), features, kernels })
+    let kernels = compiled.into_iter().collect::<Result<_, _>>()?;
+    let target = version.isa.isa.triple().to_string();
+    Ok(Code { target, features: version.features, kernels })
 }
 
 impl Fix {
-    fn new(reloc: &ModuleReloc) -> Result<Fix, CodegenError> {
+    pub(crate) fn new(reloc: &ModuleReloc) -> Result<Fix, CodegenError> {
         let routine = match &reloc.name {
             ModuleRelocTarget::LibCall(call) => ROUTINES.iter().position(|r| r == call),
             _ => None,

@@ -1,10 +1,10 @@
 //! Code in memory.
 
-use crate::code::{self, Code, Fix};
-use crate::{CodegenError, Cpu, backend, emit, target};
+use crate::code::{self, Code};
+use crate::{CodegenError, Cpu, backend, define_kernel, target};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Linkage, Module, default_libcall_names};
-use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc};
+use cranelift_module::default_libcall_names;
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, KernelFn, ProgramDesc, Version};
 use tfc_kernel::program::Program;
 
 /// A program ready to run. Owns the code and the data its descriptor points at.
@@ -12,6 +12,7 @@ pub struct JitProgram {
     /// `None` only while dropping.
     module: Option<JITModule>,
     kernels: Vec<KernelFn>,
+    version: Box<Version>,
     plan: Vec<u8>,
     consts: Aligned,
     code: Code,
@@ -53,17 +54,13 @@ fn place(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, Codegen
     let native = target::native(false)?;
     let builder = JITBuilder::with_isa(native.isa.clone(), default_libcall_names());
     let mut module = JITModule::new(builder);
-    let sig = emit::signature(native.isa.default_call_conv());
+    let call_conv = native.isa.default_call_conv();
     let mut ids = vec![];
     for (i, kernel) in code.kernels.iter().enumerate() {
-        let id =
-            module.declare_function(&format!("k{i}"), Linkage::Local, &sig).map_err(backend)?;
-        let relocs: Vec<_> = kernel.fixes.iter().map(Fix::reloc).collect::<Result<_, _>>()?;
-        module.define_function_bytes(id, kernel.align, &kernel.bytes, &relocs).map_err(backend)?;
-        ids.push(id);
+        ids.push(define_kernel(&mut module, call_conv, &format!("k{i}"), kernel)?);
     }
     module.finalize_definitions().map_err(backend)?;
-    let kernels = ids
+    let kernels: Vec<KernelFn> = ids
         .into_iter()
         .map(|id| {
             let code = module.get_finalized_function(id);
@@ -71,7 +68,11 @@ fn place(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, Codegen
             unsafe { std::mem::transmute::<*const u8, KernelFn>(code) }
         })
         .collect();
-    Ok(JitProgram { module: Some(module), kernels, plan, consts: Aligned::copy(consts), code })
+    // The table stays where it is when the vector moves.
+    let version = Version { features: code.features, reserved: 0, kernels: kernels.as_ptr() };
+    let version = Box::new(version);
+    let consts = Aligned::copy(consts);
+    Ok(JitProgram { module: Some(module), kernels, version, plan, consts, code })
 }
 
 impl JitProgram {
@@ -79,16 +80,13 @@ impl JitProgram {
     pub fn desc(&self) -> ProgramDesc {
         ProgramDesc {
             version: ABI_VERSION,
-            cpu_features: self.code.features,
+            version_count: 1,
             plan: self.plan.as_ptr(),
             plan_len: self.plan.len(),
-            kernels: self.kernels.as_ptr(),
+            versions: &raw const *self.version,
             kernel_count: self.kernels.len(),
             consts: self.consts.bytes().as_ptr(),
             consts_len: self.consts.bytes().len(),
-            baseline: std::ptr::null(),
-            baseline_features: 0,
-            reserved: 0,
         }
     }
 

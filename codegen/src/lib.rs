@@ -2,6 +2,7 @@
 //!
 //! Code map
 //! - [`emit`]: one kernel to one CLIF function; the vectoriser is in there;
+//! - [`wide`]: one kernel to AVX2 or AVX-512 machine code, where that is faster;
 //! - [`target`]: which instructions the code may use;
 //! - [`code`]: machine code as data; [`jit`]: code in memory; [`object`]: a relocatable object file;
 //! - [`text`]: CLIF and assembly to read.
@@ -14,11 +15,13 @@
 //!
 //! # CPUs
 //!
-//! Kernels use 128-bit vectors, the widest Cranelift has. An object for
-//! [`Cpu::Portable`] carries every kernel twice: for AVX2 with FMA, and for
-//! SSE4.1 alone; the loader takes the first that the CPU can run. Both give the
-//! same bits: where the FMA instruction is missing, an f32 fma is computed in
-//! f64 and rounded once, and an f64 one calls the C library.
+//! Cranelift's vectors have 128 bits. Kernels whose time is in vector loops are
+//! compiled by [`wide`] besides, and an object for [`Cpu::Portable`] carries every
+//! kernel in three versions: for AVX-512, for AVX2 with FMA, and for SSE4.1 alone;
+//! a kernel that a wide version has no use for is shared between versions. The
+//! loader takes the first that the CPU can run. All give the same bits: where the
+//! FMA instruction is missing, an f32 fma is computed in f64 and rounded once, and
+//! an f64 one calls the C library.
 
 mod code;
 mod emit;
@@ -29,6 +32,7 @@ pub mod ptx;
 pub mod schedule;
 mod target;
 mod text;
+mod wide;
 
 pub use code::{Code, Fix, KernelCode, compile};
 pub use jit::{JitProgram, host, jit, jit_for, load};
@@ -37,11 +41,13 @@ pub use target::Cpu;
 pub use text::{asm_text, clif_text};
 
 use cranelift_codegen::ir::UserFuncName;
-use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_module::{FuncId, Linkage, Module, ModuleReloc};
 use std::borrow::Cow;
+use target::Version;
 use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
+use wide::Wide;
 
 /// Why no code could be made. None of these is the user's doing.
 #[derive(Debug)]
@@ -98,46 +104,56 @@ pub(crate) fn check(program: &Program) -> Result<(), CodegenError> {
     Ok(())
 }
 
-/// Defines every kernel of the program, in table order, with the code of `isa`.
-pub(crate) fn define_kernels(
-    module: &mut dyn Module,
-    isa: &dyn TargetIsa,
-    kernels: &[Cow<'_, Kernel>],
-    symbol: &dyn Fn(usize, &Kernel) -> String,
-) -> Result<Vec<FuncId>, CodegenError> {
-    let target = target::emit_target(isa);
-    let mut ids = vec![];
-    for (i, kernel) in kernels.iter().enumerate() {
-        let sig = emit::signature(isa.default_call_conv());
-        let id =
-            module.declare_function(&symbol(i, kernel), Linkage::Local, &sig).map_err(backend)?;
-        ids.push(id);
-    }
-    let compiled = parallel::map(kernels, |i, kernel| compile_kernel(isa, target, kernel, ids[i]));
-    for (id, compiled) in ids.iter().zip(compiled) {
-        let Compiled { bytes, align, relocs } = compiled?;
-        module.define_function_bytes(*id, align, &bytes, &relocs).map_err(backend)?;
-    }
-    Ok(ids)
-}
-
-/// The machine code of a kernel.
-pub(crate) struct Compiled {
-    pub bytes: Vec<u8>,
-    pub align: u64,
-    pub relocs: Vec<ModuleReloc>,
-}
-
-/// Compiles one kernel, as [`prepare`] leaves it, for `isa`, which may be another one
-/// than the module's own.
+/// The machine code of a prepared kernel, as `version` has it.
 pub(crate) fn compile_kernel(
-    isa: &dyn TargetIsa,
-    target: emit::Target,
     kernel: &Kernel,
-    id: FuncId,
-) -> Result<Compiled, CodegenError> {
-    let name = UserFuncName::user(0, id.as_u32());
-    let mut ctx = cranelift_codegen::Context::for_function(emit::function(kernel, name, target));
+    version: &Version,
+    at: usize,
+) -> Result<KernelCode, CodegenError> {
+    match wide_kernel(kernel, &version.wide) {
+        Some((_, code)) => Ok(code),
+        None => cranelift_kernel(kernel, version.isa.isa.as_ref(), at),
+    }
+}
+
+/// The machine code of a kernel for the first of these that can do it.
+pub(crate) fn wide_kernel(kernel: &Kernel, with: &[Wide]) -> Option<(Wide, KernelCode)> {
+    with.iter().find_map(|wide| {
+        let bytes = wide::function(kernel, *wide).ok()?;
+        Some((*wide, KernelCode { bytes, align: wide::ALIGN, fixes: vec![] }))
+    })
+}
+
+/// What became of a kernel in the wide versions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Coverage {
+    /// Bytes of machine code, or why Cranelift's is used.
+    pub avx2: Result<usize, &'static str>,
+    pub avx512: Result<usize, &'static str>,
+}
+
+/// Which kernels have wide versions, in the order of the program's.
+pub fn coverage(program: &Program) -> Result<Vec<Coverage>, CodegenError> {
+    let each = |kernel: &Kernel| {
+        let kernel = prepare(kernel)?;
+        let of = |wide| wide::function(&kernel, wide).map(|b| b.len()).map_err(|e| e.0);
+        Ok(Coverage { avx2: of(Wide::Avx2), avx512: of(Wide::Avx512) })
+    };
+    program.kernels.iter().map(each).collect()
+}
+
+/// The machine code of the kernel with number `at`, through Cranelift.
+pub(crate) fn cranelift_kernel(
+    kernel: &Kernel,
+    isa: &dyn TargetIsa,
+    at: usize,
+) -> Result<KernelCode, CodegenError> {
+    let name = UserFuncName::user(0, at as u32);
+    let mut ctx = cranelift_codegen::Context::for_function(emit::function(
+        kernel,
+        name,
+        target::emit_target(isa),
+    ));
     ctx.compile(isa, &mut Default::default()).map_err(|e| CodegenError::Kernel {
         kernel: kernel.name.clone(),
         message: format!("{:?}", e.inner),
@@ -145,8 +161,30 @@ pub(crate) fn compile_kernel(
     let Some(compiled) = ctx.compiled_code() else {
         return Err(CodegenError::Backend("no code".into()));
     };
-    let relocs = compiled.buffer.relocs().iter();
-    let relocs = relocs.map(|r| ModuleReloc::from_mach_reloc(r, &ctx.func, id)).collect();
-    let align = u64::from(compiled.buffer.alignment).max(32);
-    Ok(Compiled { bytes: compiled.code_buffer().to_vec(), align, relocs })
+    let id = FuncId::from_u32(at as u32);
+    let fixes = compiled
+        .buffer
+        .relocs()
+        .iter()
+        .map(|r| Fix::new(&ModuleReloc::from_mach_reloc(r, &ctx.func, id)))
+        .collect::<Result<_, _>>()?;
+    Ok(KernelCode {
+        bytes: compiled.code_buffer().to_vec(),
+        align: u64::from(compiled.buffer.alignment).max(32),
+        fixes,
+    })
+}
+
+/// Defines one kernel of a module.
+pub(crate) fn define_kernel(
+    module: &mut dyn Module,
+    call_conv: CallConv,
+    symbol: &str,
+    code: &KernelCode,
+) -> Result<FuncId, CodegenError> {
+    let sig = emit::signature(call_conv);
+    let id = module.declare_function(symbol, Linkage::Local, &sig).map_err(backend)?;
+    let relocs: Vec<_> = code.fixes.iter().map(Fix::reloc).collect::<Result<_, _>>()?;
+    module.define_function_bytes(id, code.align, &code.bytes, &relocs).map_err(backend)?;
+    Ok(id)
 }

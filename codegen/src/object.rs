@@ -1,14 +1,21 @@
 //! A relocatable object file.
 
-use crate::target::{Cpu, Isa, isas};
-use crate::{CodegenError, backend, check, define_kernels, prepare};
+use crate::target::{Cpu, Version, versions};
+use crate::wide::Wide;
+use crate::{
+    CodegenError, KernelCode, backend, check, cranelift_kernel, define_kernel, parallel, prepare,
+    wide_kernel,
+};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::{AbiParam, Function, InstBuilder, Signature, UserFuncName, types};
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
 use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, default_libcall_names};
 use cranelift_object::{ObjectBuilder, ObjectModule};
+use std::borrow::Cow;
 use std::mem::{offset_of, size_of};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, LibraryDesc, ProgramDesc};
+use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
 
 #[derive(Clone, Debug)]
@@ -39,34 +46,110 @@ pub enum Exports {
 pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, CodegenError> {
     check(program)?;
     let kernels: Vec<_> = program.kernels.iter().map(prepare).collect::<Result<_, _>>()?;
-    let isas = isas(options.cpu, true, options.triple.as_deref())?;
+    let versions = versions(options.cpu, true, options.triple.as_deref())?;
+    let isa = &versions[0].isa.isa;
     let mut builder = ObjectBuilder::new(
-        isas[0].isa.clone(),
+        isa.clone(),
         program.plan.name.as_bytes().to_vec(),
         default_libcall_names(),
     )
     .map_err(backend)?;
     builder.per_function_section(false);
     let mut module = ObjectModule::new(builder);
-    let mut tables = vec![];
-    for (version, isa) in isas.iter().enumerate() {
-        let suffix = if version == 0 { "" } else { "_baseline" };
-        let symbol =
-            |i: usize, k: &tfc_kernel::Kernel| format!("kernel{i}_{}{suffix}", c_name(&k.name));
-        let ids = define_kernels(&mut module, isa.isa.as_ref(), &kernels, &symbol)?;
-        tables.push(table(&mut module, &format!("kernels{suffix}"), &ids)?);
-    }
+    let tables = kernel_tables(&mut module, &kernels, &versions)?;
     let plan = bytes(&mut module, "plan", program.plan.encode(), 16)?;
     let consts = bytes(&mut module, "consts", program.consts.clone(), BUFFER_ALIGN)?;
     let desc = module.declare_data("program", Linkage::Local, false, false).map_err(backend)?;
-    descriptor(&mut module, desc, program, &isas, &tables, plan, consts)?;
+    let versions = version_list(&mut module, &versions, &tables)?;
+    descriptor(&mut module, desc, program, versions, tables.len(), plan, consts)?;
     match &options.exports {
-        Exports::Main { function } => main_function(&mut module, &isas[0], desc, function)?,
+        Exports::Main { function } => main_function(&mut module, isa.as_ref(), desc, function)?,
         Exports::Library { names, interface, runtime } => {
             library(&mut module, desc, names, *interface, runtime)?;
         }
     }
     module.finish().emit().map_err(backend)
+}
+
+/// Compiles every kernel in every version and gives the table of each.
+///
+/// A version that cannot or need not have a kernel of its own has that of the next
+/// one, if that is wide too.
+fn kernel_tables(
+    module: &mut ObjectModule,
+    kernels: &[Cow<'_, Kernel>],
+    versions: &[Version],
+) -> Result<Vec<DataId>, CodegenError> {
+    let mut tables = vec![vec![]; versions.len()];
+    let compiled = parallel::map(kernels, |i, kernel| kernel_versions(kernel, versions, i));
+    for ((i, kernel), codes) in kernels.iter().enumerate().zip(compiled) {
+        let mut last = None;
+        for ((version, table), code) in versions.iter().zip(&mut tables).rev().zip(codes?) {
+            let symbol = format!("kernel{i}_{}{}", c_name(&kernel.name), version.name);
+            let conv = version.isa.isa.default_call_conv();
+            let id = match (code, last) {
+                (None, Some(id)) => id,
+                (Some(code), _) => define_kernel(module, conv, &symbol, &code)?,
+                (None, None) => return Err(CodegenError::Backend("no code to share".into())),
+            };
+            last = Some(id);
+            table.push(id);
+        }
+    }
+    let name = |v: &Version| format!("kernels{}", v.name);
+    versions.iter().zip(&tables).map(|(v, ids)| table(module, &name(v), ids)).collect()
+}
+
+/// The code of a kernel for each version, from the plainest on; none where it is that
+/// of the one before.
+fn kernel_versions(
+    kernel: &Kernel,
+    versions: &[Version],
+    at: usize,
+) -> Result<Vec<Option<KernelCode>>, CodegenError> {
+    let mut codes = vec![];
+    let mut before: Option<Vec<Wide>> = None;
+    for version in versions.iter().rev() {
+        let wide = wide_kernel(kernel, &version.wide);
+        let made_with: Vec<Wide> = wide.iter().map(|(with, _)| *with).collect();
+        let shares = before.as_ref().is_some_and(|before| match wide {
+            Some(_) => *before == made_with,
+            None => !version.wide.is_empty() && before.is_empty(),
+        });
+        codes.push(match wide {
+            _ if shares => None,
+            Some((_, code)) => Some(code),
+            None => Some(cranelift_kernel(kernel, version.isa.isa.as_ref(), at)?),
+        });
+        // What Cranelift made for an older CPU is not for a newer one.
+        before = (!version.wide.is_empty()).then_some(made_with);
+    }
+    Ok(codes)
+}
+
+/// The list of versions that the descriptor points at.
+fn version_list(
+    module: &mut ObjectModule,
+    versions: &[Version],
+    tables: &[DataId],
+) -> Result<DataId, CodegenError> {
+    let size = size_of::<tfc_abi::Version>();
+    let mut image = vec![0u8; size * versions.len()];
+    let mut data = DataDescription::new();
+    for (i, version) in versions.iter().enumerate() {
+        let at = size * i + offset_of!(tfc_abi::Version, features);
+        image[at..at + 4].copy_from_slice(&version.features.to_le_bytes());
+    }
+    data.define(image.into());
+    data.set_align(8);
+    for (i, table) in tables.iter().enumerate() {
+        let at = size * i + offset_of!(tfc_abi::Version, kernels);
+        let table = module.declare_data_in_data(*table, &mut data);
+        data.write_data_addr(at as u32, table, 0);
+    }
+    let id = module.declare_data("versions", Linkage::Local, false, false).map_err(backend)?;
+    module.define_data(id, &data).map_err(backend)?;
+    Ok(id)
 }
 
 /// Kernel names are made from node names; a symbol takes letters and digits.
@@ -108,8 +191,8 @@ fn descriptor(
     module: &mut ObjectModule,
     id: DataId,
     program: &Program,
-    isas: &[Isa],
-    tables: &[DataId],
+    versions: DataId,
+    version_count: usize,
     plan: DataId,
     consts: DataId,
 ) -> Result<(), CodegenError> {
@@ -117,27 +200,21 @@ fn descriptor(
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
     let plan_len = program.plan.encode().len();
     put(offset_of!(ProgramDesc, version), &ABI_VERSION.to_le_bytes());
-    put(offset_of!(ProgramDesc, cpu_features), &isas[0].features.to_le_bytes());
+    put(offset_of!(ProgramDesc, version_count), &(version_count as u32).to_le_bytes());
     put(offset_of!(ProgramDesc, plan_len), &plan_len.to_le_bytes());
     put(offset_of!(ProgramDesc, kernel_count), &program.kernels.len().to_le_bytes());
     put(offset_of!(ProgramDesc, consts_len), &program.consts.len().to_le_bytes());
-    if let Some(baseline) = isas.get(1) {
-        put(offset_of!(ProgramDesc, baseline_features), &baseline.features.to_le_bytes());
-    }
     let mut data = DataDescription::new();
     data.define(image.into());
     data.set_align(8);
     let pointers = [
-        (offset_of!(ProgramDesc, plan), Some(&plan)),
-        (offset_of!(ProgramDesc, kernels), tables.first()),
-        (offset_of!(ProgramDesc, consts), Some(&consts)),
-        (offset_of!(ProgramDesc, baseline), tables.get(1)),
+        (offset_of!(ProgramDesc, plan), plan),
+        (offset_of!(ProgramDesc, versions), versions),
+        (offset_of!(ProgramDesc, consts), consts),
     ];
     for (at, target) in pointers {
-        if let Some(target) = target {
-            let target = module.declare_data_in_data(*target, &mut data);
-            data.write_data_addr(at as u32, target, 0);
-        }
+        let target = module.declare_data_in_data(target, &mut data);
+        data.write_data_addr(at as u32, target, 0);
     }
     module.define_data(id, &data).map_err(backend)
 }
@@ -176,11 +253,10 @@ fn library(
 /// `int main(int argc, char **argv) { return function(argc, argv, &program); }`
 fn main_function(
     module: &mut ObjectModule,
-    isa: &Isa,
+    isa: &dyn TargetIsa,
     desc: DataId,
     function: &str,
 ) -> Result<(), CodegenError> {
-    let isa = isa.isa.as_ref();
     let pointer = AbiParam::new(types::I64);
     let int = AbiParam::new(types::I32);
     let mut sig = Signature::new(isa.default_call_conv());

@@ -85,12 +85,11 @@ impl Schedule {
     fn plan(&self, l: &Loop) -> Vector {
         let weight = weight(&l.body);
         let lanes = i64::from(self.lanes);
-        let most = if l.carried.is_empty() { 4 } else { (PARTIALS / lanes).clamp(1, 4) };
-        let mut unroll = most.min(match weight {
+        let mut unroll = match weight {
             0..=12 => 4,
             13..=SHORT => 2,
             _ => 1,
-        });
+        };
         // A loop known to be short does not pay for code it never runs.
         if l.extent.as_const().is_some_and(|n| n < unroll * lanes) {
             unroll = 1;

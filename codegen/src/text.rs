@@ -8,8 +8,8 @@ use tfc_kernel::program::Program;
 
 /// The CLIF of every kernel, before Cranelift optimises it.
 pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
-    let isas = target::isas(target::Cpu::Portable, false, None)?;
-    let target = target::emit_target(isas[0].isa.as_ref());
+    let versions = target::versions(target::Cpu::Portable, false, None)?;
+    let target = target::emit_target(versions[0].isa.isa.as_ref());
     let mut out = String::new();
     for (i, kernel) in program.kernels.iter().enumerate() {
         let kernel = prepare(kernel)?;
@@ -22,8 +22,8 @@ pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
 /// The machine code of every kernel, as the best version of a portable object
 /// has it.
 pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
-    let isas = target::isas(target::Cpu::Portable, true, None)?;
-    let isa = isas[0].isa.as_ref();
+    let versions = target::versions(target::Cpu::Portable, true, None)?;
+    let isa = versions[0].isa.isa.as_ref();
     let target = target::emit_target(isa);
     let mut out = String::new();
     for (i, kernel) in program.kernels.iter().enumerate() {

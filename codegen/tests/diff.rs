@@ -6,6 +6,7 @@ mod kernels;
 use cranelift_entity::PrimaryMap;
 use kernels::{fill, generate, is_nan};
 use proptest::prelude::*;
+use std::sync::Arc;
 use tfc_codegen::{Cpu, jit_for};
 use tfc_kernel::program::Program;
 use tfc_kernel::*;
@@ -17,13 +18,32 @@ fn program(kernel: &Kernel) -> Program {
     program
 }
 
+/// The versions of code this machine can run.
+fn cpus() -> Vec<Cpu> {
+    let mut cpus = vec![Cpu::Baseline];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::is_x86_feature_detected as has;
+        if has!("avx2") && has!("fma") && has!("f16c") && has!("bmi2") {
+            cpus.push(Cpu::Avx2);
+        }
+        if has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl") {
+            cpus.push(Cpu::Avx512);
+        }
+    }
+    cpus
+}
+
 /// Runs the kernel both ways for every `n` and compares all buffers.
 fn check(kernel: &Kernel, sizes: &[i64]) -> Result<(), TestCaseError> {
     verify::verify(kernel).map_err(TestCaseError::fail)?;
     let mut expanded = kernel.clone();
     math::expand(&mut expanded);
     verify::verify(&expanded).map_err(TestCaseError::fail)?;
-    for cpu in [Cpu::Native, Cpu::Baseline] {
+    if std::env::var("COVERAGE").is_ok() {
+        eprintln!("COVER {:?}", tfc_codegen::coverage(&program(kernel)).unwrap()[0]);
+    }
+    for cpu in cpus() {
         let jit = jit_for(&program(kernel), cpu).map_err(|e| TestCaseError::fail(e.to_string()))?;
         for &n in sizes {
             let dims: Vec<i64> = kernel.dims.iter().map(|_| n).collect();
@@ -120,7 +140,7 @@ fn total(dtype: DType, combine: Combine, op: ScalarOp) -> Kernel {
 #[test]
 fn float_sums_are_exact_where_they_can_be() {
     for n in 0..=70i64 {
-        for cpu in [Cpu::Native, Cpu::Baseline] {
+        for cpu in cpus() {
             let jit =
                 jit_for(&program(&total(DType::F32, Combine::Sum, ScalarOp::Add)), cpu).unwrap();
             let x: Vec<f32> = (0..n).map(|i| (i * i) as f32).collect();
@@ -159,7 +179,7 @@ fn a_sum_has_the_same_bits_whatever_else_its_loop_does() {
         let x: Vec<f32> = (0..n).map(|i| 1.0 / (i + 3) as f32).collect();
         let mut sums = vec![];
         for (extra, size) in [0, 14, 40].into_iter().flat_map(|e| [(e, None), (e, Some(n))]) {
-            for cpu in [Cpu::Native, Cpu::Baseline] {
+            for cpu in cpus() {
                 let jit = jit_for(&program(&heavy_total(extra, size)), cpu).unwrap();
                 let (mut out, mut rest) = ([f32::NAN], vec![0f32; n as usize]);
                 let bufs = [

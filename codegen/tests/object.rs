@@ -1,7 +1,7 @@
 //! Object files, linked with a C compiler and run.
 //!
 //! The C program stands in for the runtime: it finds the descriptor and calls the
-//! first kernel of both tables. Skipped, with a word, where there is no `cc`.
+//! first kernel of every version. Skipped, with a word, where there is no `cc`.
 
 use cranelift_entity::PrimaryMap;
 use std::process::Command;
@@ -16,12 +16,12 @@ const C: &str = r#"
 #include <stdio.h>
 #include <string.h>
 typedef void kernel(void **bufs, const int64_t *dims, const int64_t *range);
+struct version { uint32_t features, reserved; kernel *const *kernels; };
 struct desc {
-  uint32_t version, features;
+  uint32_t version, version_count;
   const void *plan; size_t plan_len;
-  kernel *const *kernels; size_t kernel_count;
+  const struct version *versions; size_t kernel_count;
   const void *consts; size_t consts_len;
-  kernel *const *baseline; uint32_t baseline_features, reserved;
 };
 static void run(kernel *k) {
   float x[21], y[21];
@@ -34,10 +34,14 @@ static void run(kernel *k) {
 }
 int tfc_main(int argc, char **argv, const struct desc *d) {
   if (!d || argc != 2 || strcmp(argv[1], "hello")) return 10;
-  if (d->kernel_count != 1 || !d->baseline || d->consts_len != 3 || !d->plan_len) return 11;
+  if (d->kernel_count != 1 || d->version_count != 3 || d->consts_len != 3 || !d->plan_len) return 11;
   if (((uintptr_t)d->consts & 63) || memcmp(d->consts, "abc", 3)) return 12;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) run(d->kernels[0]);
-  run(d->baseline[0]);
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    run(d->versions[0].kernels[0]);
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+    run(d->versions[1].kernels[0]);
+  run(d->versions[2].kernels[0]);
   return 7;
 }
 "#;
@@ -76,7 +80,7 @@ fn program() -> Program {
 }
 
 #[test]
-fn a_linked_program_runs_both_versions() {
+fn a_linked_program_runs_every_version() {
     if Command::new("cc").arg("--version").output().is_err() {
         eprintln!("no C compiler here: not linked");
         return;

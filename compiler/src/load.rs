@@ -157,7 +157,12 @@ pub struct Files {
 impl Files {
     /// Relative to the current directory, and anywhere.
     pub fn here() -> Files {
-        Files { dir: PathBuf::new(), sandbox: Sandbox::default() }
+        Files::in_dir(Path::new(""))
+    }
+
+    /// Relative to a directory, and anywhere.
+    pub fn in_dir(dir: &Path) -> Files {
+        Files { dir: dir.to_path_buf(), sandbox: Sandbox::default() }
     }
 }
 

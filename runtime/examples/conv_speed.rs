@@ -88,6 +88,7 @@ fn main() {
                 dilation: [1; 2],
                 pad: [pad; 2],
                 groups,
+                rhs_stays: None,
             };
             let (start, mut best) = (now(threads), f64::MAX);
             while now(threads) - start < 0.15 {

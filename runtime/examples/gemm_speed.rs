@@ -63,6 +63,7 @@ fn main() {
                 trans_a,
                 trans_b,
                 accumulate: false,
+                b_stays: None,
             };
             // SAFETY: the operands have these sizes.
             let ours = best(threads, 0.1, || unsafe { matmul(&pool, &args, None) });

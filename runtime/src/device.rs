@@ -77,11 +77,11 @@ pub(crate) trait Device: Send + Sync {
 
     /// # Safety
     /// As said for the trait.
-    unsafe fn matmul(&self, args: &MatMulArgs, epilogue: Option<&KernelCall>) -> Result<()>;
+    unsafe fn matmul(&self, args: &MatMulArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()>;
 
     /// # Safety
     /// As said for the trait.
-    unsafe fn conv(&self, args: &ConvArgs, epilogue: Option<&KernelCall>) -> Result<()>;
+    unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()>;
 
     /// # Safety
     /// As said for the trait.
@@ -132,7 +132,7 @@ impl Device for Cpu {
         Ok(())
     }
 
-    unsafe fn matmul(&self, args: &MatMulArgs, epilogue: Option<&KernelCall>) -> Result<()> {
+    unsafe fn matmul(&self, args: &MatMulArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
         // SAFETY: the caller's promise; the epilogue's range is inside the result.
         unsafe {
             match epilogue {
@@ -147,7 +147,7 @@ impl Device for Cpu {
         Ok(())
     }
 
-    unsafe fn conv(&self, args: &ConvArgs, epilogue: Option<&KernelCall>) -> Result<()> {
+    unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
         // SAFETY: as for the matrix product.
         unsafe {
             match epilogue {

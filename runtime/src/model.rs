@@ -5,6 +5,7 @@ use crate::call::{CallOptions, PLAIN};
 use crate::device::{Cpu, Device};
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
+use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::pool::Pool;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tfc_abi::plan::{self, DeviceKind, Entry, HOST, Home, Plan, Port, Step};
-use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, cpu};
+use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, cpu};
 
 /// A program ready to be called, from any number of threads.
 ///
@@ -31,6 +32,8 @@ pub struct Model {
     pub(crate) state: State,
     queues: Queues,
     pub(crate) pool: Arc<Pool>,
+    /// Constants and variables as products want them.
+    pub(crate) packs: PackCache,
     entries: Vec<EntryState>,
     /// Losses and saved variables may be NaN or infinite.
     allow_nan: AtomicBool,
@@ -211,6 +214,8 @@ impl Model {
         };
         let state = State::new(&plan.vars)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
+        let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
+        let packs = PackCache::new(variables.saturating_add(consts.len));
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
         let device = |d: &plan::Device| -> Box<dyn Device> {
@@ -226,6 +231,7 @@ impl Model {
             state,
             queues,
             pool,
+            packs,
             entries,
             allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
@@ -290,6 +296,11 @@ impl Model {
     /// Queues and readers.
     pub fn queues(&self) -> &Queues {
         &self.queues
+    }
+
+    /// Bytes of constants and variables kept a second time, as products want them.
+    pub fn packed_bytes(&self) -> usize {
+        self.packs.bytes()
     }
 
     pub fn pool(&self) -> &Pool {
@@ -594,16 +605,42 @@ fn damaged(why: &str) -> Error {
     Error::io("E0806", "the compiled program is damaged").note(why)
 }
 
-/// The kernels this CPU can run.
+/// Restricts a program to versions up to this one of [`cpu::LEVELS`], for tests and
+/// comparisons: results do not depend on it.
+const CPU_LIMIT: &str = "TFC_CPU";
+
+/// The kernels of the best version this CPU can run.
 fn choose_kernels(desc: &ProgramDesc) -> Result<*const KernelFn> {
-    let missing = missing_features(desc.cpu_features);
-    if missing.is_empty() {
-        return Ok(desc.kernels);
+    let limit = match std::env::var(CPU_LIMIT) {
+        Err(_) => u32::MAX,
+        Ok(name) => match cpu::LEVELS.iter().find(|(level, _)| *level == name) {
+            Some((_, features)) => *features,
+            None => {
+                let known = cpu::LEVELS.map(|(level, _)| level).join("`, `");
+                return Err(Error::usage(
+                    ErrorCode::CPU_LACKS,
+                    format!("{CPU_LIMIT} is `{name}`, which is no CPU level"),
+                )
+                .help(format!("set it to `{known}`, or not at all")));
+            }
+        },
+    };
+    // SAFETY: the caller of `load` promises that the descriptor is well formed.
+    let versions = unsafe { slice(desc.versions, desc.version_count as usize) };
+    let able = |v: &&Version| missing_features(v.features).is_empty();
+    let allowed = |v: &&Version| v.features & !limit == 0;
+    if let Some(version) = versions.iter().find(|v| able(v) && allowed(v)) {
+        return Ok(version.kernels);
     }
-    if !desc.baseline.is_null() && missing_features(desc.baseline_features).is_empty() {
-        return Ok(desc.baseline);
+    // One that was compiled for a better CPU than the limit says is still better
+    // than none.
+    match versions.iter().rev().find(|v| able(v)) {
+        Some(version) => Ok(version.kernels),
+        None => match versions.last() {
+            Some(least) => Err(lacks(&missing_features(least.features))),
+            None => Err(damaged("there is no code")),
+        },
     }
-    Err(lacks(&missing))
 }
 
 /// Whether this CPU has these features.
@@ -623,18 +660,29 @@ fn lacks(missing: &str) -> Error {
 /// Names of the features in `needed` this CPU does not have.
 fn missing_features(needed: u32) -> String {
     #[cfg(target_arch = "x86_64")]
-    let table: &[(u32, &str, bool)] = &[
-        (cpu::SSE41, "SSE4.1", std::is_x86_feature_detected!("sse4.1")),
-        (cpu::AVX, "AVX", std::is_x86_feature_detected!("avx")),
-        (cpu::FMA, "FMA", std::is_x86_feature_detected!("fma")),
-        (cpu::AVX2, "AVX2", std::is_x86_feature_detected!("avx2")),
-    ];
+    macro_rules! has {
+        ($name:tt) => {
+            std::is_x86_feature_detected!($name)
+        };
+    }
     #[cfg(not(target_arch = "x86_64"))]
+    macro_rules! has {
+        ($name:tt) => {
+            false
+        };
+    }
+    // Asks the CPU and, for the wide registers, whether the system saves them.
     let table: &[(u32, &str, bool)] = &[
-        (cpu::SSE41, "SSE4.1", false),
-        (cpu::AVX, "AVX", false),
-        (cpu::FMA, "FMA", false),
-        (cpu::AVX2, "AVX2", false),
+        (cpu::SSE41, "SSE4.1", has!("sse4.1")),
+        (cpu::AVX, "AVX", has!("avx")),
+        (cpu::FMA, "FMA", has!("fma")),
+        (cpu::AVX2, "AVX2", has!("avx2")),
+        (cpu::F16C, "F16C", has!("f16c")),
+        (cpu::BMI2, "BMI2", has!("bmi2")),
+        (cpu::AVX512F, "AVX-512F", has!("avx512f")),
+        (cpu::AVX512DQ, "AVX-512DQ", has!("avx512dq")),
+        (cpu::AVX512BW, "AVX-512BW", has!("avx512bw")),
+        (cpu::AVX512VL, "AVX-512VL", has!("avx512vl")),
     ];
     let known = table.iter().fold(0, |m, (bit, _, _)| m | bit);
     let mut names: Vec<&str> = table

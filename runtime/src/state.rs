@@ -338,8 +338,8 @@ impl State {
         self.moves.load(Ordering::Acquire)
     }
 
-    #[cfg(test)]
-    fn version(&self, var: usize) -> u64 {
+    /// How many calls may have written the variable so far.
+    pub fn version(&self, var: usize) -> u64 {
         self.gate.lock().locks[var].version
     }
 

@@ -6,6 +6,7 @@ use tfc_abi::plan::ConvKind;
 use tfc_runtime::Pool;
 use tfc_runtime::conv::{ConvArgs, conv, real, simple};
 use tfc_runtime::gemm::arch;
+use tfc_runtime::gemm::prepack::{PackCache, Stays};
 use tfc_runtime::half::{bf16, f16};
 
 struct Random(u64);
@@ -26,7 +27,7 @@ impl Random {
 const KINDS: [ConvKind; 3] = [ConvKind::Forward, ConvKind::GradInput, ConvKind::GradFilter];
 
 /// A geometry without memory.
-fn geometry(r: &mut Random, kind: ConvKind) -> ConvArgs {
+fn geometry(r: &mut Random, kind: ConvKind) -> ConvArgs<'static> {
     let groups = 1 + r.below(3);
     let depthwise = r.below(4) == 0;
     let (ci, co) = if depthwise { (1, 1) } else { (1 + r.below(5), 1 + r.below(9)) };
@@ -59,11 +60,12 @@ fn geometry(r: &mut Random, kind: ConvKind) -> ConvArgs {
         dilation,
         pad,
         groups,
+        rhs_stays: None,
     }
 }
 
 /// Sizes of left, right, result.
-fn sizes(c: &ConvArgs) -> [usize; 3] {
+fn sizes(c: &ConvArgs<'_>) -> [usize; 3] {
     let image = c.batch * c.in_channels * c.in_h * c.in_w;
     let filter = c.out_channels * (c.in_channels / c.groups) * c.kernel[0] * c.kernel[1];
     let output = c.batch * c.out_channels * c.out_h * c.out_w;
@@ -129,7 +131,7 @@ fn check<T: Copy>(
 
 /// Channels enough for several tiles, vectors of channels as well as of pixels,
 /// and pictures wider than a vector.
-fn larger(r: &mut Random, i: usize) -> ConvArgs {
+fn larger(r: &mut Random, i: usize) -> ConvArgs<'static> {
     let mut c = geometry(r, KINDS[i % 3]);
     c.groups = 1 + r.below(2);
     let (ci, co) = match r.below(4) {
@@ -270,7 +272,7 @@ fn integer_convolutions() {
 /// A convolution by its definition: the image is padded for real, and every
 /// (pixel, weight, output) that meet is visited. Shares nothing with the crate.
 /// `high` is the padding after the last row and column.
-fn by_definition(c: &ConvArgs, high: [usize; 2], l: &[f64], r: &[f64]) -> Vec<f64> {
+fn by_definition(c: &ConvArgs<'_>, high: [usize; 2], l: &[f64], r: &[f64]) -> Vec<f64> {
     let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
     let (ph, pw) = (c.in_h + c.pad[0] + high[0], c.in_w + c.pad[1] + high[1]);
     let mut out = vec![0.0; sizes(c)[2]];
@@ -309,7 +311,7 @@ fn by_definition(c: &ConvArgs, high: [usize; 2], l: &[f64], r: &[f64]) -> Vec<f6
 }
 
 /// Every kind with every small geometry; `visit` gets it with its high padding.
-fn small_geometries(mut visit: impl FnMut(&ConvArgs, [usize; 2])) {
+fn small_geometries(mut visit: impl FnMut(&ConvArgs<'_>, [usize; 2])) {
     let pads: Vec<[usize; 4]> = (0..81).map(|i| [i / 27, i / 9 % 3, i / 3 % 3, i % 3]).collect();
     // Channels in, channels out, groups: one, several, grouped, one filter each.
     let channels = [(1, 1, 1), (2, 3, 1), (4, 2, 2), (3, 3, 3)];
@@ -344,6 +346,7 @@ fn small_geometries(mut visit: impl FnMut(&ConvArgs, [usize; 2])) {
                     dilation: [dilation; 2],
                     pad: [top, left],
                     groups,
+                    rhs_stays: None,
                 };
                 visit(&shape, [bottom, right]);
             }
@@ -441,4 +444,38 @@ fn padding_meets_nothing() {
     });
     // In many of the cases the value met nothing but padding.
     assert!(cases > 2000 && kept > 200, "{kept} of {cases}");
+}
+
+#[test]
+fn filters_that_stay_are_packed_once_and_change_no_bit() {
+    let mut r = Random(21);
+    let pool = Pool::new(2);
+    let mut kept = 0;
+    for i in 0..90 {
+        let shape = larger(&mut r, i);
+        let [nl, nr, no] = sizes(&shape);
+        let l: Vec<f32> = (0..nl).map(|_| r.value() as f32).collect();
+        let w: Vec<f32> = (0..nr).map(|_| r.value() as f32).collect();
+        let cache = PackCache::new(1 << 22);
+        let mut first: Option<Vec<u32>> = None;
+        for _ in 0..3 {
+            let mut got = vec![7f32; no];
+            let args = ConvArgs {
+                dtype: DType::F32,
+                lhs: l.as_ptr().cast(),
+                rhs: w.as_ptr().cast(),
+                out: got.as_mut_ptr().cast(),
+                rhs_stays: Some(Stays { cache: &cache, tensor: 0, version: 5 }),
+                ..shape
+            };
+            // SAFETY: the memory has the sizes of the geometry.
+            unsafe { conv(&pool, &args, None) };
+            let bits: Vec<u32> = got.iter().map(|v| v.to_bits()).collect();
+            assert!(first.is_none_or(|f| f == bits), "{shape:?}");
+            first = Some(bits);
+        }
+        kept += usize::from(cache.bytes() > 0);
+        assert!(cache.bytes() == 0 || shape.kind == ConvKind::Forward);
+    }
+    assert!(kept > 5, "{kept}");
 }

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use tfc_abi::plan::*;
-use tfc_abi::{DType, cpu};
+use tfc_abi::{DType, Version, cpu};
 use tfc_runtime::{FeedView, Kind, Model, ResultView, TensorBuf};
 
 fn small() -> Model {
@@ -272,22 +272,28 @@ fn bad_programs_are_refused() {
     desc.version += 1;
     assert!(code(desc).to_string().contains("compile the graph again"));
     desc.version -= 1;
-    desc.cpu_features = 1 << 31 | cpu::AVX;
+    // SAFETY: a descriptor has one version at least.
+    let plain = unsafe { *desc.versions };
+    let newer = Version { features: 1 << 31 | cpu::AVX, ..plain };
+    desc.versions = &raw const newer;
     let e = code(desc);
     assert_eq!((e.code().as_str(), e.exit_code()), ("E0805", 3));
     assert!(e.message().contains("features newer than this runtime"));
-    desc.cpu_features = 0;
+    desc.versions = &raw const plain;
     desc.kernel_count -= 1;
     assert_eq!(code(desc).code(), "E0806");
     desc.kernel_count += 1;
     desc.plan_len -= 3;
     assert_eq!(code(desc).code(), "E0806");
-    // The baseline table steps in for a CPU without the features.
+    // A version for plainer CPUs steps in for one without the features.
     let mut desc = *describe(&small_plan(), &KERNELS, &[]);
-    desc.baseline = std::mem::replace(&mut desc.kernels, std::ptr::null());
-    desc.cpu_features = 1 << 31;
-    // SAFETY: the baseline kernels are those of the plan.
+    let versions = [Version { kernels: std::ptr::null(), ..newer }, plain];
+    desc.versions = versions.as_ptr();
+    desc.version_count = 2;
+    // SAFETY: the kernels of the plain version are those of the plan.
     assert!(unsafe { Model::load(&desc) }.is_ok());
+    desc.version_count = 0;
+    assert_eq!(code(desc).code(), "E0806");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_runtime::Pool;
 use tfc_runtime::gemm::kernel::Real;
+use tfc_runtime::gemm::prepack::{PackCache, Stays};
 use tfc_runtime::gemm::{MatMulArgs, arch, matmul, real};
 use tfc_runtime::half::{bf16, f16};
 
@@ -107,7 +108,7 @@ impl Case {
         }
     }
 
-    fn args<T: Elem>(&self, d: &mut Data<T>) -> MatMulArgs {
+    fn args<T: Elem>(&self, d: &mut Data<T>) -> MatMulArgs<'static> {
         MatMulArgs {
             dtype: T::DTYPE,
             a: d.a.as_ptr().cast(),
@@ -122,6 +123,7 @@ impl Case {
             trans_a: self.trans_a,
             trans_b: self.trans_b,
             accumulate: self.accumulate,
+            b_stays: None,
         }
     }
 
@@ -328,5 +330,52 @@ fn every_block_is_finished_once_and_final() {
         // SAFETY: the operands have the sizes of the case.
         unsafe { matmul(&pool, &args, Some(&finished)) };
         assert!(seen.lock().unwrap().iter().all(|s| *s == 1), "{case:?}");
+    }
+}
+
+#[test]
+fn operands_that_stay_are_packed_once_and_change_no_bit() {
+    let mut r = Random(13);
+    let pool = Pool::new(2);
+    for i in 0..120 {
+        let mut case = Case::random(&mut r);
+        if i % 3 == 0 {
+            (case.n, case.k) = (64 + r.below(100), 40 + r.below(900));
+        }
+        case.accumulate = false;
+        let mut d = case.data::<f32>(&mut r);
+        let args = case.args(&mut d);
+        let cache = PackCache::new(1 << 22);
+        let run = |version: u64, cache: &PackCache| {
+            let stays = Stays { cache, tensor: 3, version };
+            let args = MatMulArgs { b_stays: Some(stays), ..args };
+            // SAFETY: the operands have the sizes of the case.
+            unsafe {
+                args.c.cast::<f32>().write_bytes(0xff, d.c.len());
+                matmul(&pool, &args, None);
+                std::slice::from_raw_parts(args.c.cast::<u32>(), d.c.len()).to_vec()
+            }
+        };
+        let first = run(0, &cache);
+        // Nobody knows yet whether it will be read again.
+        assert_eq!(cache.bytes(), 0);
+        for _ in 0..3 {
+            assert!(run(0, &cache) == first, "{case:?}");
+        }
+        let kept = cache.bytes();
+        let shared = case.share_b || case.batch == 1;
+        let streamed = case.m <= 1 || case.n <= 1 || case.m <= 3 && case.trans_b && !case.trans_a;
+        let worth = !streamed && case.batch > 0 && case.k * case.n >= 2048;
+        assert_eq!(kept > 0, shared && worth, "{case:?}");
+        // Another version: the old pack is gone, and no room is no error.
+        let other: Vec<f32> = d.b.iter().map(|v| v + 1.0).collect();
+        d.b.copy_from_slice(&other);
+        let changed = run(1, &cache);
+        assert_eq!(cache.bytes(), 0);
+        assert!(run(1, &cache) == changed && cache.bytes() == kept);
+        let none = PackCache::new(16);
+        for _ in 0..3 {
+            assert!(run(0, &none) == changed && none.bytes() == 0);
+        }
     }
 }

@@ -1,10 +1,11 @@
-//! Which registers differ between the lanes of a vector loop.
+//! Which registers differ between the lanes of a vector loop, and which statements
+//! do not depend on the iteration at all.
 
 use std::collections::BTreeSet;
-use tfc_kernel::{Ix, Loop, LoopVar, Reg, Stmt};
+use tfc_kernel::{Ix, Kernel, Loop, LoopVar, Reg, Stmt};
 
 /// Registers of `l`'s body that may differ between its iterations.
-pub(super) fn varying(l: &Loop) -> BTreeSet<Reg> {
+pub(crate) fn varying(l: &Loop) -> BTreeSet<Reg> {
     let mut out: BTreeSet<Reg> = l.carried.iter().map(|c| c.acc).collect();
     loop {
         let before = out.len();
@@ -45,7 +46,7 @@ fn walk(stmts: &[Stmt], var: LoopVar, out: &mut BTreeSet<Reg>) {
 }
 
 /// Registers the statements define, at any depth.
-pub(super) fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
+fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
     for stmt in stmts {
         match stmt {
             Stmt::Const { dst, .. }
@@ -63,4 +64,37 @@ pub(super) fn defined(stmts: &[Stmt], out: &mut BTreeSet<Reg>) {
             }
         }
     }
+}
+
+/// Which statements of a loop's body give the same in every iteration and may be
+/// done before it. Loads only of memory the kernel does not write.
+pub(crate) fn invariant(kernel: &Kernel, l: &Loop) -> Vec<bool> {
+    let mut inside = BTreeSet::new();
+    defined(&l.body, &mut inside);
+    inside.extend(l.carried.iter().map(|c| c.acc));
+    let fixed_ix = |ix: &Ix, inside: &BTreeSet<Reg>| {
+        ix.terms.iter().all(|(v, _)| *v != l.var)
+            && ix.regs.iter().all(|(r, _)| !inside.contains(r))
+    };
+    l.body
+        .iter()
+        .map(|stmt| {
+            let fixed = match stmt {
+                Stmt::Const { dst, .. } => Some(*dst),
+                Stmt::Op { dst, args, .. } => {
+                    args.iter().all(|a| !inside.contains(a)).then_some(*dst)
+                }
+                Stmt::Index { dst, ix } => fixed_ix(ix, &inside).then_some(*dst),
+                Stmt::Load { dst, buf, at } => {
+                    let fixed = !kernel.bufs[*buf as usize].written && fixed_ix(at, &inside);
+                    fixed.then_some(*dst)
+                }
+                Stmt::Store { .. } | Stmt::Loop(_) => None,
+            };
+            if let Some(dst) = fixed {
+                inside.remove(&dst);
+            }
+            fixed.is_some()
+        })
+        .collect()
 }

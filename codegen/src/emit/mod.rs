@@ -23,7 +23,7 @@
 
 mod constants;
 mod convert;
-mod divergence;
+pub(crate) mod divergence;
 mod memory;
 mod ops;
 mod value;
@@ -307,7 +307,7 @@ impl Emit<'_> {
         }
         self.nest.push(l.var);
         self.ranged += u32::from(l.ranged);
-        let hoisted = self.hoisted(l);
+        let hoisted = divergence::invariant(self.kernel, l);
         for (stmt, hoist) in l.body.iter().zip(&hoisted) {
             if *hoist {
                 self.stmt(stmt);
@@ -336,38 +336,6 @@ impl Emit<'_> {
         let lo = self.b.ins().load(types::I64, flags, self.range, at);
         let hi = self.b.ins().load(types::I64, flags, self.range, at + 8);
         (lo, hi)
-    }
-
-    /// Which statements of a loop's body give the same in every iteration and may
-    /// be done before it. Loads only of memory the kernel does not write.
-    fn hoisted(&self, l: &Loop) -> Vec<bool> {
-        let mut inside = BTreeSet::new();
-        divergence::defined(&l.body, &mut inside);
-        inside.extend(l.carried.iter().map(|c| c.acc));
-        let fixed_ix = |ix: &Ix, inside: &BTreeSet<Reg>| {
-            ix.terms.iter().all(|(v, _)| *v != l.var)
-                && ix.regs.iter().all(|(r, _)| !inside.contains(r))
-        };
-        l.body
-            .iter()
-            .map(|stmt| {
-                let fixed = match stmt {
-                    Stmt::Const { dst, .. } => Some(*dst),
-                    Stmt::Op { dst, args, .. } => {
-                        args.iter().all(|a| !inside.contains(a)).then_some(*dst)
-                    }
-                    Stmt::Index { dst, ix } => fixed_ix(ix, &inside).then_some(*dst),
-                    Stmt::Load { dst, buf, at } => (!self.kernel.bufs[*buf as usize].written
-                        && fixed_ix(at, &inside))
-                    .then_some(*dst),
-                    Stmt::Store { .. } | Stmt::Loop(_) => None,
-                };
-                if let Some(dst) = fixed {
-                    inside.remove(&dst);
-                }
-                fixed.is_some()
-            })
-            .collect()
     }
 
     /// Runs the rest of the iterations one at a time and jumps to `exit`.

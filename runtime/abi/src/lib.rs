@@ -41,24 +41,30 @@ pub type KernelFn = unsafe extern "C" fn(bufs: *const *mut u8, dims: *const i64,
 pub struct ProgramDesc {
     /// [`ABI_VERSION`] of the compiler that wrote this.
     pub version: u32,
-    /// CPU features the generated code needs; see [`cpu`].
-    pub cpu_features: u32,
+    /// How many [`Version`]s there are.
+    pub version_count: u32,
     /// Encoded [`plan::Plan`].
     pub plan: *const u8,
     pub plan_len: usize,
-    /// Table of kernels, in the order of `Plan::kernels`. If the CPU lacks some of
-    /// `cpu_features` the loader takes `baseline` instead.
-    pub kernels: *const KernelFn,
+    /// The kernels, for one kind of CPU after the other, the best first. The loader
+    /// takes the first that the CPU can run; all give the same bits.
+    pub versions: *const Version,
+    /// Kernels of each version.
     pub kernel_count: usize,
     /// Constant data, 64-byte aligned; `Plan::consts` gives offsets into it.
     pub consts: *const u8,
     pub consts_len: usize,
-    /// The same kernels for CPUs that lack `cpu_features`, or null. Both tables
-    /// give the same bits.
-    pub baseline: *const KernelFn,
-    /// CPU features the baseline kernels need.
-    pub baseline_features: u32,
+}
+
+/// All kernels of a program, for CPUs with certain features.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    /// CPU features the code needs; see [`cpu`].
+    pub features: u32,
     pub reserved: u32,
+    /// Table of kernels, in the order of `Plan::kernels`.
+    pub kernels: *const KernelFn,
 }
 
 // SAFETY: a descriptor only points at immutable program data.
@@ -87,12 +93,31 @@ unsafe impl Sync for LibraryDesc {}
 // SAFETY: as above.
 unsafe impl Send for LibraryDesc {}
 
-/// Bits of [`ProgramDesc::cpu_features`].
+// SAFETY: as above.
+unsafe impl Sync for Version {}
+// SAFETY: as above.
+unsafe impl Send for Version {}
+
+/// Bits of [`Version::features`].
 pub mod cpu {
     pub const SSE41: u32 = 1;
     pub const AVX: u32 = 1 << 1;
     pub const FMA: u32 = 1 << 2;
     pub const AVX2: u32 = 1 << 3;
+    pub const F16C: u32 = 1 << 4;
+    pub const BMI2: u32 = 1 << 5;
+    pub const AVX512F: u32 = 1 << 6;
+    pub const AVX512DQ: u32 = 1 << 7;
+    pub const AVX512BW: u32 = 1 << 8;
+    pub const AVX512VL: u32 = 1 << 9;
+
+    /// The sets of features that programs are compiled for, by name.
+    pub const LEVELS: [(&str, u32); 3] = [
+        ("avx512", WIDE2 | AVX512F | AVX512DQ | AVX512BW | AVX512VL),
+        ("avx2", WIDE2),
+        ("sse4.1", SSE41),
+    ];
+    const WIDE2: u32 = SSE41 | AVX | FMA | AVX2 | F16C | BMI2;
 }
 
 /// Alignment of every buffer the runtime hands to a kernel, except buffers the

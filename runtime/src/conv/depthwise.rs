@@ -9,7 +9,7 @@ use super::windows::Widen;
 use super::{ConvArgs, edges, simple};
 use crate::gemm::BlockFn;
 use crate::gemm::driver::grow;
-use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real, Rows};
 use crate::gemm::pack::{Operand, Strided};
 use crate::gemm::simple::Number;
 use crate::mem::Bytes;
@@ -23,7 +23,7 @@ thread_local! {
 }
 
 /// Whether this convolution is one.
-pub fn applies(c: &ConvArgs) -> bool {
+pub fn applies(c: &ConvArgs<'_>) -> bool {
     c.groups == c.in_channels && c.groups == c.out_channels
 }
 
@@ -32,7 +32,7 @@ pub fn applies(c: &ConvArgs) -> bool {
 pub unsafe fn conv<T: Real + Number + Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<T>: Operand<T>,
@@ -59,8 +59,12 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
         ConvKind::GradInput => (0..c.stride[0] * c.stride[1])
             .map(|g| Plan::backward(c, [g / c.stride[1], g % c.stride[1]]))
             .collect(),
+        // Computing the columns in between costs less than taking them apart.
+        ConvKind::Forward if c.stride[1] <= 3 => vec![Plan::dense_columns(c)],
         _ => vec![Plan::forward(c)],
     };
+    let dense = c.kind == ConvKind::Forward && plans[0].x.grid != c.out_w;
+    let step = if dense { c.stride[1] } else { 1 };
     let taps = c.kernel[0] * c.kernel[1];
     let work = (rows * each) as i64 * (c.out_h * c.out_w * (taps + 4)) as i64;
     let parts = pool.parts_for(rows, work / 8);
@@ -71,7 +75,7 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
             unsafe {
                 match c.kind {
                     ConvKind::GradFilter => grad_filter::<T>(kernels, c, &plans[0], row),
-                    _ => plane::<T>(kernels, c, &plans, row, &mut weights),
+                    _ => plane::<T>(kernels, c, &plans, (row, step), &mut weights),
                 }
             }
             if let Some(f) = finished {
@@ -86,15 +90,16 @@ fn finite<T: Real>(weights: &[T]) -> bool {
     weights.iter().all(|w| *w * T::default() == T::default())
 }
 
-/// One channel of one image: of the output, or of the input's gradient.
+/// One channel of one image: of the output, or of the input's gradient. Every
+/// `step`-th column of a plan is one of the result.
 ///
 /// # Safety
 /// As [`conv`]; `row` is below images times channels.
 unsafe fn plane<T: Real + Number + Widen<T>>(
     kernels: &Kernels<T>,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     plans: &[Plan],
-    row: usize,
+    (row, step): (usize, usize),
     weights: &mut Vec<T>,
 ) {
     let forward = c.kind == ConvKind::Forward;
@@ -131,6 +136,11 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
                 grow(sums, (n + MAX_LANES) * size_of::<T>());
                 let (field, sums) = (field.as_ptr().cast::<T>(), sums.as_ptr().cast::<T>());
                 (kernels.weighted)(field, &plan.offsets(rows), weights.as_ptr(), n, sums);
+                if [sy, sx] == [1, 1] {
+                    let rows = Rows { count: rows, from: plan.row(), to: width, low: 0 };
+                    (kernels.lay)(sums, step, width, &rows, out);
+                    continue;
+                }
                 for y in 0..rows {
                     let to = out.add((y * sy + g / sx) * width + g % sx);
                     (kernels.spread)(sums.add(y * plan.row()), 1, wide, to, sx);
@@ -146,7 +156,7 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
 /// As [`conv`]; `channel` exists.
 unsafe fn grad_filter<T: Real + Widen<T>>(
     kernels: &Kernels<T>,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     plan: &Plan,
     channel: usize,
 ) {

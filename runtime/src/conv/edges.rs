@@ -30,7 +30,7 @@ pub struct Inner {
 
 impl Inner {
     /// None if that is all of them, or the result has no pixels.
-    pub fn of(c: &ConvArgs) -> Option<Inner> {
+    pub fn of(c: &ConvArgs<'_>) -> Option<Inner> {
         let [rows, columns] = [0, 1].map(|axis| c.inner(axis));
         let (height, width) = match c.kind {
             ConvKind::Forward => (c.out_h, c.out_w),
@@ -49,7 +49,7 @@ impl Inner {
     /// been computed, and nobody else uses it.
     pub unsafe fn mend<E: Number>(
         self,
-        c: &ConvArgs,
+        c: &ConvArgs<'_>,
         rows: (usize, usize),
         columns: (usize, usize),
         all_columns: usize,
@@ -82,7 +82,7 @@ impl Inner {
     }
 }
 
-impl ConvArgs {
+impl ConvArgs<'_> {
     /// The coordinates of a result's pixels at which every tap meets something.
     fn inner(&self, axis: usize) -> (usize, usize) {
         let (input, output) = match axis {
@@ -117,7 +117,7 @@ impl ConvArgs {
 ///
 /// # Safety
 /// As [`super::conv`], for elements `E` and the gradient of a filter.
-pub unsafe fn not_finite<T: Real, E: Result<T>>(c: &ConvArgs) -> Vec<usize> {
+pub unsafe fn not_finite<T: Real, E: Result<T>>(c: &ConvArgs<'_>) -> Vec<usize> {
     let rows: Vec<bool> = (0..c.out_h).map(|y| c.reaches_padding(0, y)).collect();
     let every: Vec<usize> = (0..c.out_w).collect();
     let columns: Vec<usize> = every.iter().copied().filter(|x| c.reaches_padding(1, *x)).collect();
@@ -147,7 +147,7 @@ pub unsafe fn not_finite<T: Real, E: Result<T>>(c: &ConvArgs) -> Vec<usize> {
 pub unsafe fn grad_filter<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     apart: &[usize],
     finished: Option<BlockFn<'_>>,
 ) where

@@ -19,7 +19,7 @@
 
 use super::ConvArgs;
 use super::windows::Widen;
-use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real, Rows};
 use crate::mem::Bytes;
 
 /// One axis of a field.
@@ -38,7 +38,7 @@ pub struct Axis {
 
 impl Axis {
     /// The input, for the output's pixels.
-    pub fn forward(c: &ConvArgs, a: usize) -> Axis {
+    pub fn forward(c: &ConvArgs<'_>, a: usize) -> Axis {
         let (size, grid) = if a == 0 { (c.in_h, c.out_h) } else { (c.in_w, c.out_w) };
         let mut axis =
             Axis { taps: vec![], slots: vec![], step: c.stride[a], grid, reach: 0, size };
@@ -56,8 +56,17 @@ impl Axis {
         axis
     }
 
+    /// As [`Axis::forward`], but in one slot: output pixel `o` is `o * stride` of
+    /// a grid of all pixels.
+    pub fn dense(c: &ConvArgs<'_>, a: usize) -> Axis {
+        let one = ConvArgs { stride: [1, 1], ..*c };
+        let mut axis = Axis::forward(&one, a);
+        axis.grid = (axis.grid.max(1) - 1) * c.stride[a] + axis.grid.min(1);
+        axis
+    }
+
     /// The output's gradient, for the input's pixels `grid`, `grid + stride`, ..
-    pub fn backward(c: &ConvArgs, a: usize, grid: usize) -> Axis {
+    pub fn backward(c: &ConvArgs<'_>, a: usize, grid: usize) -> Axis {
         let (input, size) = if a == 0 { (c.in_h, c.out_h) } else { (c.in_w, c.out_w) };
         let stride = c.stride[a] as isize;
         let fits: Vec<(usize, isize)> = (0..c.kernel[a])
@@ -98,12 +107,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn forward(c: &ConvArgs) -> Plan {
+    pub fn forward(c: &ConvArgs<'_>) -> Plan {
         Plan { y: Axis::forward(c, 0), x: Axis::forward(c, 1), source: [c.in_h, c.in_w] }
     }
 
+    /// As [`Plan::forward`], with the columns between those of the output.
+    pub fn dense_columns(c: &ConvArgs<'_>) -> Plan {
+        Plan { x: Axis::dense(c, 1), ..Plan::forward(c) }
+    }
+
     /// For the input's pixels whose coordinates by the stride leave `rest`.
-    pub fn backward(c: &ConvArgs, rest: [usize; 2]) -> Plan {
+    pub fn backward(c: &ConvArgs<'_>, rest: [usize; 2]) -> Plan {
         let (y, x) = (Axis::backward(c, 0, rest[0]), Axis::backward(c, 1, rest[1]));
         Plan { y, x, source: [c.out_h, c.out_w] }
     }
@@ -173,16 +187,17 @@ impl Plan {
                     let (top, bottom, first) = self.y.inside(ys, y, height);
                     for (low, high, column) in &columns {
                         dst.write_bytes(0, top * width);
-                        for r in top..bottom {
-                            let row = first + (r - top) * self.y.step;
-                            let (src, dst) = (source.add(row * self.source[1]), dst.add(r * width));
-                            dst.write_bytes(0, *low);
-                            let count = high - low;
-                            if count > 0 {
-                                let src = src.add(*column);
-                                E::spread(kernels, src, self.x.step, count, dst.add(*low));
-                            }
-                            dst.add(*high).write_bytes(0, width - high);
+                        let (src, count) =
+                            (source.wrapping_add(first * self.source[1]), high - low);
+                        let rows = Rows {
+                            count: bottom - top,
+                            from: self.y.step * self.source[1],
+                            to: width,
+                            low: *low,
+                        };
+                        let src = if count == 0 { source } else { src.add(*column) };
+                        if rows.count > 0 {
+                            E::lay(kernels, src, self.x.step, count, &rows, dst.add(top * width));
                         }
                         dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
                         dst = dst.add(height * width);

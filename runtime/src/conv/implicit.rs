@@ -13,8 +13,8 @@ use super::windows::{Filter, Pixels, Taps, Widen, Windows};
 use crate::gemm::driver::{Rect, grow, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
 use crate::gemm::pack::{Operand, Strided, rows_of};
-use crate::gemm::prepack::Wholes;
-use crate::gemm::{BlockFn, Grid, half_rectangle};
+use crate::gemm::prepack::{Layout, Wholes};
+use crate::gemm::{BlockFn, Grid, half_rectangle, parts_for};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use std::cell::RefCell;
@@ -38,7 +38,13 @@ pub trait Result<T: Real>: Widen<T> + 'static {
 
     /// # Safety
     /// As [`Inner::mend`].
-    unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all_columns: usize);
+    unsafe fn mend(
+        inner: Inner,
+        c: &ConvArgs<'_>,
+        rows: Bounds,
+        columns: Bounds,
+        all_columns: usize,
+    );
 
     /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
     /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.
@@ -75,7 +81,7 @@ pub trait Result<T: Real>: Widen<T> + 'static {
 
 macro_rules! mend {
     () => {
-        unsafe fn mend(inner: Inner, c: &ConvArgs, rows: Bounds, columns: Bounds, all: usize) {
+        unsafe fn mend(inner: Inner, c: &ConvArgs<'_>, rows: Bounds, columns: Bounds, all: usize) {
             // SAFETY: the caller's promise.
             unsafe { inner.mend::<Self>(c, rows, columns, all) }
         }
@@ -142,7 +148,7 @@ halves!(crate::half::f16, crate::half::bf16);
 pub unsafe fn conv<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -166,7 +172,7 @@ pub unsafe fn conv<T: Real, E: Result<T>>(
 pub(super) unsafe fn product<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -193,24 +199,24 @@ pub(super) unsafe fn product<T: Real, E: Result<T>>(
 
 /// Whether the windows are the image as it is. `pad` is that before the first
 /// pixel; only the sizes tell of padding after the last.
-fn whole(c: &ConvArgs) -> bool {
+fn whole(c: &ConvArgs<'_>) -> bool {
     c.kernel == [1, 1]
         && c.stride == [1, 1]
         && c.pad == [0, 0]
         && (c.in_h, c.in_w) == (c.out_h, c.out_w)
 }
 
-/// Threads worth having for `madds` multiply-adds; gathering makes one dearer than
-/// in a plain product.
-fn threads_for(pool: &Pool, sizes: [usize; 4]) -> usize {
+/// Parts worth making of `sizes` multiply-adds; gathering makes one dearer than in
+/// a plain product.
+fn parts_of(pool: &Pool, sizes: [usize; 4]) -> usize {
     let madds = sizes.iter().fold(1u64, |w, s| w.saturating_mul((*s).max(1) as u64));
-    pool.parts_for(usize::MAX, i64::try_from(madds / 16).unwrap_or(i64::MAX))
+    parts_for(pool, i64::try_from(madds / 16).unwrap_or(i64::MAX))
 }
 
 /// The forward convolution, and the gradient of the input at stride one: the same
 /// with filter and image seen from the other side.
 struct ByWindows<'a, E> {
-    c: &'a ConvArgs,
+    c: &'a ConvArgs<'a>,
     plan: Plan,
     /// Channels of a group of the result, and of what is read.
     to: usize,
@@ -231,7 +237,7 @@ unsafe impl<E> Sync for ByWindows<'_, E> {}
 const TURNED: usize = 1 << 17;
 
 impl<'a, E> ByWindows<'a, E> {
-    fn new(c: &'a ConvArgs, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
+    fn new(c: &'a ConvArgs<'a>, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
         let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let forward = c.kind == ConvKind::Forward;
         let plan = if forward { Plan::forward(c) } else { Plan::backward(c, [0, 0]) };
@@ -359,19 +365,22 @@ impl<'a, E> ByWindows<'a, E> {
 unsafe fn by_windows<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
 {
     let job = ByWindows::<E>::new(c, kernels.nr, finished);
     let (m, n, k, matrices) = (job.to, job.plan.pixels(), job.k(), c.batch * c.groups);
-    let parts = threads_for(pool, [m, n, k, matrices]);
+    let parts = parts_of(pool, [m, n, k, matrices]);
     let width = if job.across { kernels.nr } else { kernels.even(m) };
     // The filters are packed once, not once for each image and rectangle.
-    let mut filters = Wholes::new(c.groups, |_| (m, k), width);
-    // SAFETY: the filters exist.
-    unsafe { filters.pack(pool, kernels, &|group, with| job.filters(group, with)) };
+    let layout = Layout { count: c.groups, lanes: m, k, width, turned: true };
+    let stays = c.rhs_stays.filter(|_| c.kind == ConvKind::Forward);
+    // SAFETY: the filters exist, and are the same whenever the caller says so.
+    let filters = unsafe {
+        Wholes::kept(pool, kernels, layout, stays, &|group, with| job.filters(group, with))
+    };
     let run = |part: usize, channels: Bounds, pixels: Bounds| {
         let Some(filters) = filters.get(part % c.groups) else { return };
         // SAFETY: parts are disjoint.
@@ -397,7 +406,7 @@ type Bounds = (usize, usize);
 unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -406,61 +415,70 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
     let (taps, plane) = (c.kernel[0] * c.kernel[1], c.in_h * c.in_w);
     let [sy, sx] = c.stride;
     let plans: Vec<Plan> = (0..sy * sx).map(|g| Plan::backward(c, [g / sx, g % sx])).collect();
-    let threads = threads_for(pool, [ci, c.out_h * c.out_w, co * taps, c.batch * c.groups]);
+    let parts = parts_of(pool, [ci, c.out_h * c.out_w, co * taps, c.batch * c.groups]);
     let inner = Inner::of(c);
     // A part has all columns, so that its rows are final when it ends.
-    let grid = Grid::new(threads, c.batch * c.groups, (ci, kernels.even(ci)), (1, 1));
-    let mut lefts = Wholes::new(
-        c.groups * plans.len(),
-        |part| (ci, co * plans[part % plans.len()].taps()),
-        kernels.even(ci),
-    );
+    let grid = Grid::new(parts, c.batch * c.groups, (ci, kernels.even(ci)), (1, 1));
+    let size = |part: usize| (ci, co * plans[part % plans.len()].taps());
     // SAFETY: the filters exist.
-    unsafe {
-        lefts.pack(pool, kernels, &|part, pack| {
+    let lefts = unsafe {
+        let count = c.groups * plans.len();
+        Wholes::new(pool, kernels, count, size, kernels.even(ci), &|part, with| {
             let start = c.rhs.cast::<E>().wrapping_add(part / plans.len() * co * ci * taps);
             let plan = &plans[part % plans.len()];
-            pack(&Filter { plan, start, kernel: c.kernel, channels: [ci, co] });
-        });
-    }
+            with(&Filter { plan, start, kernel: c.kernel, channels: [ci, co] });
+        })
+    };
     grid.run(pool, &|matrix, rows, _| {
         let (image, group) = (matrix / c.groups, matrix % c.groups);
         let row_offset = (image * c.groups + group) * ci;
         let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * plane);
         let source = c.lhs.cast::<E>().wrapping_add(matrix * co * c.out_h * c.out_w);
+        let height = rows.1 - rows.0;
+        if plans.iter().any(|plan| plan.taps() == 0) {
+            // Pixels that no window reaches.
+            for at in 0..height * plane {
+                // SAFETY: these rows are the part's own.
+                unsafe { *out.add(at) = E::narrow(T::default()) };
+            }
+        }
         for (g, plan) in plans.iter().enumerate() {
             let (n, wide) = (plan.pixels(), plan.x.grid);
             let Some(left) = lefts.get(group * plans.len() + g) else { continue };
-            if n == 0 {
+            if n == 0 || plan.taps() == 0 {
                 continue;
             }
-            SPARE.with_borrow_mut(|spare| {
-                let height = rows.1 - rows.0;
-                grow(spare, height * n * size_of::<T>());
-                let sums = spare.as_ptr().cast::<T>();
-                let rect = Rect {
-                    rows,
-                    columns: (0, n),
-                    k: co * plan.taps(),
-                    a: &left,
-                    b: &Windows { plan, source },
-                    c: sums,
-                    c_row: n,
-                    accumulate: false,
-                    finished: None,
-                };
-                // SAFETY: the sums have room for the rectangle; every row of the
-                // grid is a part of a row of the result.
-                unsafe {
-                    rectangle(kernels, &rect);
-                    for at in 0..height * plan.y.grid {
-                        let (r, y) = (at / plan.y.grid, at % plan.y.grid);
-                        let to = r * plane + (y * sy + g / sx) * c.in_w + g % sx;
-                        let from = sums.add((r * plan.y.grid + y) * wide);
-                        E::scatter(kernels, from, wide, out.add(to), sx);
+            // As many rows of the grid at a time as stay in cache.
+            let block = (TURNED / (height * wide)).clamp(1, plan.y.grid);
+            for y0 in (0..plan.y.grid).step_by(block) {
+                let y1 = (y0 + block).min(plan.y.grid);
+                SPARE.with_borrow_mut(|spare| {
+                    let columns = (y1 - y0) * wide;
+                    grow(spare, height * columns * size_of::<T>());
+                    let sums = spare.as_ptr().cast::<T>();
+                    let rect = Rect {
+                        rows,
+                        columns: (y0 * wide, y1 * wide),
+                        k: co * plan.taps(),
+                        a: &left,
+                        b: &Windows { plan, source },
+                        c: sums,
+                        c_row: columns,
+                        accumulate: false,
+                        finished: None,
+                    };
+                    // SAFETY: the sums have room for the rectangle; every row of
+                    // the grid is a part of a row of the result.
+                    unsafe {
+                        rectangle(kernels, &rect);
+                        for (r, y) in (0..height).flat_map(|r| (y0..y1).map(move |y| (r, y))) {
+                            let to = r * plane + (y * sy + g / sx) * c.in_w + g % sx;
+                            let from = sums.add(r * columns + (y - y0) * wide);
+                            E::scatter(kernels, from, wide, out.add(to), sx);
+                        }
                     }
-                }
-            });
+                });
+            }
         }
         let rows = (row_offset + rows.0, row_offset + rows.1);
         if let Some(inner) = inner {
@@ -478,7 +496,7 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
 unsafe fn grad_filter<T: Real, E: Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    c: &ConvArgs,
+    c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<E>: Operand<T>,
@@ -487,8 +505,8 @@ unsafe fn grad_filter<T: Real, E: Result<T>>(
     let (in_plane, out_plane) = (c.in_h * c.in_w, c.out_h * c.out_w);
     let plan = Plan::forward(c);
     let (m, n, k) = (co, ci * plan.taps(), c.batch * out_plane);
-    let threads = threads_for(pool, [m, n, k, c.groups]);
-    let grid = Grid::new(threads, c.groups, (m, kernels.mr()), (n, kernels.nr));
+    let parts = parts_of(pool, [m, n, k, c.groups]);
+    let grid = Grid::new(parts, c.groups, (m, kernels.mr()), (n, kernels.nr));
     grid.run(pool, &|group, rows, columns| {
         let row_offset = group * co;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {

@@ -16,6 +16,7 @@ pub mod windows;
 use crate::gemm::BlockFn;
 use crate::gemm::kernel::{Kernels, Real};
 use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::prepack::Stays;
 use crate::gemm::simple::{Number, Truth};
 use crate::half::{bf16, f16};
 use crate::pool::Pool;
@@ -24,7 +25,7 @@ use tfc_abi::plan::{Conv, ConvKind};
 
 /// A convolution with its sizes; see [`Conv`].
 #[derive(Clone, Copy, Debug)]
-pub struct ConvArgs {
+pub struct ConvArgs<'a> {
     pub kind: ConvKind,
     pub dtype: DType,
     pub lhs: *const u8,
@@ -42,13 +43,19 @@ pub struct ConvArgs {
     pub dilation: [usize; 2],
     pub pad: [usize; 2],
     pub groups: usize,
+    /// Where `rhs`, if it stays the same between calls, may be kept packed.
+    pub rhs_stays: Option<Stays<'a>>,
 }
 
 // SAFETY: the operands are read only, and parts of the result are disjoint.
-unsafe impl Sync for ConvArgs {}
+unsafe impl Sync for ConvArgs<'_> {}
 
-impl ConvArgs {
-    pub fn new(c: &Conv, size: impl Fn(u32) -> usize, ptr: impl Fn(u32) -> *mut u8) -> ConvArgs {
+impl ConvArgs<'_> {
+    pub fn new(
+        c: &Conv,
+        size: impl Fn(u32) -> usize,
+        ptr: impl Fn(u32) -> *mut u8,
+    ) -> ConvArgs<'static> {
         ConvArgs {
             kind: c.kind,
             dtype: c.dtype,
@@ -67,6 +74,7 @@ impl ConvArgs {
             dilation: c.dilation.map(|v| v as usize),
             pad: c.pad.map(|v| v as usize),
             groups: c.groups as usize,
+            rhs_stays: None,
         }
     }
 }
@@ -74,7 +82,7 @@ impl ConvArgs {
 /// # Safety
 /// The pointers are aligned and valid for the sizes given; `out` overlaps
 /// neither operand.
-pub unsafe fn conv(pool: &Pool, args: &ConvArgs, finished: Option<BlockFn<'_>>) {
+pub unsafe fn conv(pool: &Pool, args: &ConvArgs<'_>, finished: Option<BlockFn<'_>>) {
     // SAFETY: the caller's promise.
     unsafe {
         match args.dtype {
@@ -96,7 +104,7 @@ pub unsafe fn conv(pool: &Pool, args: &ConvArgs, finished: Option<BlockFn<'_>>) 
 pub unsafe fn real<T: Real + Number + implicit::Result<T>>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    args: &ConvArgs,
+    args: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<T>: Operand<T>,

@@ -9,7 +9,7 @@ use tfc_abi::plan::ConvKind;
 
 /// # Safety
 /// As [`super::conv`], for elements `T`.
-pub unsafe fn conv<T: Number>(pool: &Pool, c: &ConvArgs, finished: Option<BlockFn<'_>>) {
+pub unsafe fn conv<T: Number>(pool: &Pool, c: &ConvArgs<'_>, finished: Option<BlockFn<'_>>) {
     let (rows, columns) = match c.kind {
         ConvKind::Forward => (c.batch * c.out_channels, c.out_h * c.out_w),
         ConvKind::GradInput => (c.batch * c.in_channels, c.in_h * c.in_w),
@@ -48,7 +48,7 @@ pub unsafe fn conv<T: Number>(pool: &Pool, c: &ConvArgs, finished: Option<BlockF
 ///
 /// # Safety
 /// As [`conv`]; row and column are in range.
-pub unsafe fn element<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::Sum {
+pub unsafe fn element<T: Number>(c: &ConvArgs<'_>, row: usize, column: usize) -> T::Sum {
     // SAFETY: the caller's promise.
     unsafe {
         match c.kind {
@@ -59,7 +59,7 @@ pub unsafe fn element<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::
     }
 }
 
-impl ConvArgs {
+impl ConvArgs<'_> {
     /// The input coordinate output `o` reads through tap `k`, unless in padding.
     #[inline]
     pub fn input_at(&self, axis: usize, o: usize, k: usize) -> Option<usize> {
@@ -79,7 +79,7 @@ impl ConvArgs {
 
 /// # Safety
 /// As [`conv`]; row and column are in range, here and below.
-unsafe fn forward<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::Sum {
+unsafe fn forward<T: Number>(c: &ConvArgs<'_>, row: usize, column: usize) -> T::Sum {
     let (n, o) = (row / c.out_channels, row % c.out_channels);
     let (y, x) = (column / c.out_w, column % c.out_w);
     let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
@@ -105,7 +105,7 @@ unsafe fn forward<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::Sum 
 
 /// # Safety
 /// As [`forward`].
-unsafe fn grad_input<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::Sum {
+unsafe fn grad_input<T: Number>(c: &ConvArgs<'_>, row: usize, column: usize) -> T::Sum {
     let (n, i) = (row / c.in_channels, row % c.in_channels);
     let (y, x) = (column / c.in_w, column % c.in_w);
     let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
@@ -131,7 +131,7 @@ unsafe fn grad_input<T: Number>(c: &ConvArgs, row: usize, column: usize) -> T::S
 
 /// # Safety
 /// As [`forward`].
-unsafe fn grad_filter<T: Number>(c: &ConvArgs, o: usize, column: usize) -> T::Sum {
+unsafe fn grad_filter<T: Number>(c: &ConvArgs<'_>, o: usize, column: usize) -> T::Sum {
     let taps = c.kernel[0] * c.kernel[1];
     let (i, ky, kx) = (column / taps, column % taps / c.kernel[1], column % c.kernel[1]);
     let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);

@@ -3,7 +3,7 @@
 use super::ConvArgs;
 use super::field::Plan;
 use crate::gemm::driver::KC;
-use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Real, Rows};
 use crate::gemm::pack::{Operand, each_panel, rows_of};
 use crate::half::{bf16, f16};
 use crate::mem::Bytes;
@@ -18,14 +18,27 @@ pub trait Widen<T>: Copy + Send + Sync {
     fn widen(self) -> T;
     fn narrow(value: T) -> Self;
 
-    /// `dst[i] = src[i * from]` for `i` below `count`.
+    /// As [`crate::gemm::taps::lay`].
     ///
     /// # Safety
-    /// Both are valid for that.
-    unsafe fn spread(_: &Kernels<T>, src: *const Self, from: usize, count: usize, dst: *mut T) {
-        for i in 0..count {
+    /// As there.
+    unsafe fn lay(
+        _: &Kernels<T>,
+        src: *const Self,
+        step: usize,
+        count: usize,
+        rows: &Rows,
+        dst: *mut T,
+    ) {
+        for r in 0..rows.count {
             // SAFETY: the caller's promise.
-            unsafe { *dst.add(i) = (*src.add(i * from)).widen() };
+            unsafe {
+                let (src, dst) = (src.add(r * rows.from), dst.add(r * rows.to));
+                dst.write_bytes(0, rows.to);
+                for i in 0..count {
+                    *dst.add(rows.low + i) = (*src.add(i * step)).widen();
+                }
+            }
         }
     }
 
@@ -64,11 +77,12 @@ macro_rules! same {
                 value
             }
 
-            unsafe fn spread(
-                kernels: &Kernels<$t>, src: *const $t, from: usize, count: usize, dst: *mut $t,
+            unsafe fn lay(
+                kernels: &Kernels<$t>, src: *const $t, step: usize, count: usize, rows: &Rows,
+                dst: *mut $t,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { (kernels.spread)(src, from, count, dst, 1) };
+                unsafe { (kernels.lay)(src, step, count, rows, dst) };
             }
 
             unsafe fn turn(
@@ -333,7 +347,7 @@ impl<T: Real, E: Widen<T>> Operand<T> for Taps<'_, E> {
 }
 
 impl<E> Taps<'_, E> {
-    pub fn new<'a>(c: &ConvArgs, plan: &'a Plan, start: *const E) -> Taps<'a, E> {
+    pub fn new<'a>(c: &ConvArgs<'_>, plan: &'a Plan, start: *const E) -> Taps<'a, E> {
         Taps { plan, start, image: c.in_channels * c.in_h * c.in_w }
     }
 }

@@ -10,9 +10,10 @@ use crate::conv::ConvArgs;
 use crate::device::{Device, KernelCall, Range};
 use crate::error::{Error, Result};
 use crate::gemm::MatMulArgs;
+use crate::gemm::prepack::Stays;
 use crate::model::Model;
 use std::sync::atomic::Ordering;
-use tfc_abi::plan::{Entry, Step};
+use tfc_abi::plan::{Entry, Home, Step};
 
 /// Whether [`Frame::step`] carries it out.
 pub(super) fn computes(step: &Step) -> bool {
@@ -31,6 +32,8 @@ pub(super) struct Frame<'a> {
     ptrs: &'a [*mut u8],
     lens: &'a [usize],
     arguments: &'a Arguments,
+    /// Variables that nobody writes during the call.
+    unwritten: &'a [u32],
 }
 
 // SAFETY: steps that run at the same time touch different bytes, unless they only
@@ -38,7 +41,12 @@ pub(super) struct Frame<'a> {
 unsafe impl Sync for Frame<'_> {}
 
 impl<'a> Frame<'a> {
-    pub fn new(model: &'a Model, entry: &'a Entry, ctx: &'a Context) -> Frame<'a> {
+    pub fn new(
+        model: &'a Model,
+        entry: &'a Entry,
+        ctx: &'a Context,
+        unwritten: &'a [u32],
+    ) -> Frame<'a> {
         Frame {
             model,
             entry,
@@ -46,7 +54,21 @@ impl<'a> Frame<'a> {
             ptrs: &ctx.ptrs,
             lens: &ctx.lens,
             arguments: &ctx.arguments,
+            unwritten,
         }
+    }
+
+    /// A buffer as something that stays the same until it is written: a constant,
+    /// or a variable.
+    fn stays(&self, buf: u32) -> Option<Stays<'a>> {
+        let (tensor, version) = match self.entry.buffers[buf as usize].home {
+            Home::Const(c) => (u64::from(c) << 1, 0),
+            Home::Var(v) if self.unwritten.binary_search(&v).is_ok() => {
+                (u64::from(v) << 1 | 1, self.model.state.version(v as usize))
+            }
+            _ => return None,
+        };
+        Some(Stays { cache: &self.model.packs, tensor, version })
     }
 
     fn size(&self, e: u32) -> usize {
@@ -101,6 +123,7 @@ impl<'a> Frame<'a> {
                     trans_a: m.trans_a,
                     trans_b: m.trans_b,
                     accumulate: false,
+                    b_stays: self.stays(m.b),
                 };
                 let epilogue = m.epilogue.as_ref();
                 let epilogue = epilogue.map(|e| self.arguments(e.kernel, &e.bufs, info));
@@ -109,7 +132,10 @@ impl<'a> Frame<'a> {
                 unsafe { device.matmul(&args, epilogue.as_ref()) }
             }
             Step::Conv(c) => {
-                let args = ConvArgs::new(c, |e| self.size(e), |b| self.ptr(b));
+                let args = ConvArgs {
+                    rhs_stays: self.stays(c.rhs),
+                    ..ConvArgs::new(c, |e| self.size(e), |b| self.ptr(b))
+                };
                 let epilogue = c.epilogue.as_ref();
                 let epilogue = epilogue.map(|e| self.arguments(e.kernel, &e.bufs, info));
                 // SAFETY: as for the matrix product.

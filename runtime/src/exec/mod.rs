@@ -214,7 +214,9 @@ impl<'a> Run<'a> {
     }
 
     fn frame(&self) -> Frame<'_> {
-        Frame::new(self.model, self.entry, self.ctx)
+        // Images are of versions of their own.
+        let unwritten = if self.held.is_some() { &*self.state.reads } else { &[] };
+        Frame::new(self.model, self.entry, self.ctx, unwritten)
     }
 
     fn control(&mut self, step: &Step, [a, b]: &[Schedule; 2]) -> Result<()> {

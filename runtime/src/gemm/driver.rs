@@ -26,7 +26,7 @@ const GROUP: usize = 512;
 /// Up to this many rows the right operand is not worth packing.
 const DIRECT_B_ROWS: usize = 24;
 /// Up to this many columns the left operand is not worth packing.
-const DIRECT_A_COLUMNS: usize = 256;
+pub const DIRECT_A_COLUMNS: usize = 256;
 
 /// The blocks `k` is cut into: where each starts, and its steps. At least one,
 /// of no steps if need be.
@@ -139,7 +139,10 @@ unsafe fn blocks<T: Real>(
                                     _ => (pa.add(i * kc).cast_const(), 1, mr),
                                 };
                                 let c = g.c.add((ic + i) * g.c_row + jc + j);
-                                let tile = kernels.tiles[rows - 1];
+                                let tile = match lanes * 2 <= nr {
+                                    false => kernels.tiles[rows - 1],
+                                    true => kernels.narrow[rows - 1],
+                                };
                                 if lanes == nr {
                                     tile(
                                         kc,

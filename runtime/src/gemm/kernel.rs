@@ -48,12 +48,27 @@ pub type WeightedFn<T> = unsafe fn(*const T, &[usize], *const T, usize, *mut T);
 /// Dot products with shifted vectors; see [`super::taps::dots`].
 pub type DotsFn<T> = unsafe fn(*const T, &[usize], *const T, [usize; 4], *mut T);
 /// Every `s`-th element, side by side; see [`super::taps::spread`].
-pub type EveryFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
+pub type SpreadFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
+/// Rows with zeros before and behind; see [`super::taps::lay`].
+pub type LayFn<T> = unsafe fn(*const T, usize, usize, &Rows, *mut T);
+
+/// Rows that are copied, and the zeros around them.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows {
+    pub count: usize,
+    /// Elements from row to row where they come from.
+    pub from: usize,
+    /// Elements of a row where they go: `low` zeros, those copied, zeros.
+    pub to: usize,
+    pub low: usize,
+}
 
 pub struct Kernels<T: 'static> {
     pub name: &'static str,
-    /// Tiles of 1, 2, .. rows.
+    /// Tiles of 1, 2, .. rows, two vectors wide.
     pub tiles: &'static [TileFn<T>],
+    /// The same, one vector wide.
+    pub narrow: &'static [TileFn<T>],
     /// Columns of a tile.
     pub nr: usize,
     pub axpy: AxpyFn<T>,
@@ -63,7 +78,8 @@ pub struct Kernels<T: 'static> {
     pub moves: MovesFn<T>,
     pub weighted: WeightedFn<T>,
     pub dots: DotsFn<T>,
-    pub spread: EveryFn<T>,
+    pub spread: SpreadFn<T>,
+    pub lay: LayFn<T>,
 }
 
 impl<T> Kernels<T> {
@@ -167,13 +183,13 @@ pub trait Simd {
     fn prefetch(_: *const Self::T) {}
 }
 
-/// The tile: `R` rows of two vectors.
+/// The tile: `R` rows of `V` vectors.
 ///
 /// # Safety
 /// The pointers are valid for the strides and sizes given; the CPU has `S`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "a kernel's operands, kept in registers")]
-pub unsafe fn tile<S: Simd, const R: usize>(
+pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     k: usize,
     a: *const S::T,
     a_row: isize,
@@ -187,34 +203,34 @@ pub unsafe fn tile<S: Simd, const R: usize>(
     // SAFETY: the caller's promise covers every access below.
     unsafe {
         let zero = S::splat(S::T::default());
-        let mut sums = [[zero; 2]; R];
+        let mut sums = [[zero; V]; R];
         // The rows of `c` are far apart and not in cache: they are on their way
         // while `k` runs.
         for r in 0..R {
             let c = c.wrapping_offset(r as isize * c_row);
             S::prefetch(c);
-            S::prefetch(c.wrapping_add(2 * S::LANES - 1));
+            S::prefetch(c.wrapping_add(V * S::LANES - 1));
         }
         let (mut a, mut b) = (a, b);
         for _ in 0..k {
-            let (b0, b1) = (S::load(b), S::load(b.add(S::LANES)));
+            let mut bs = [zero; V];
+            for (v, x) in bs.iter_mut().enumerate() {
+                *x = S::load(b.add(v * S::LANES));
+            }
             for (r, sum) in sums.iter_mut().enumerate() {
                 let x = S::splat(*a.offset(r as isize * a_row));
-                sum[0] = S::fma(x, b0, sum[0]);
-                sum[1] = S::fma(x, b1, sum[1]);
+                for v in 0..V {
+                    sum[v] = S::fma(x, bs[v], sum[v]);
+                }
             }
             a = a.wrapping_offset(a_step);
             b = b.wrapping_offset(b_step);
         }
         for (r, sum) in sums.iter().enumerate() {
             let c = c.offset(r as isize * c_row);
-            if add {
-                S::store(c, S::add(S::load(c), sum[0]));
-                let c1 = c.add(S::LANES);
-                S::store(c1, S::add(S::load(c1), sum[1]));
-            } else {
-                S::store(c, sum[0]);
-                S::store(c.add(S::LANES), sum[1]);
+            for (v, sum) in sum.iter().enumerate() {
+                let c = c.add(v * S::LANES);
+                S::store(c, if add { S::add(S::load(c), *sum) } else { *sum });
             }
         }
     }
@@ -383,12 +399,12 @@ macro_rules! kernels {
             use $crate::gemm::kernel as k;
             $(#[target_feature(enable = $features)])?
             #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
-            unsafe fn tile<const R: usize>(
+            unsafe fn tile<const R: usize, const V: usize>(
                 n: usize, a: *const $t, ar: isize, ak: isize, b: *const $t, bk: isize,
                 c: *mut $t, cr: isize, add: bool,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { k::tile::<$simd, R>(n, a, ar, ak, b, bk, c, cr, add) }
+                unsafe { k::tile::<$simd, R, V>(n, a, ar, ak, b, bk, c, cr, add) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn axpy(
@@ -452,11 +468,19 @@ macro_rules! kernels {
                 src: *const $t, from: usize, count: usize, dst: *mut $t, to: usize,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { $crate::gemm::taps::spread(src, from, count, dst, to) }
+                unsafe { $crate::gemm::taps::spread::<$simd>(src, from, count, dst, to) }
+            }
+            $(#[target_feature(enable = $features)])?
+            unsafe fn lay(
+                src: *const $t, step: usize, count: usize, rows: &k::Rows, dst: *mut $t,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::taps::lay::<$simd>(src, step, count, rows, dst) }
             }
             k::Kernels {
                 name: $name,
-                tiles: &[$(tile::<$rows>),*],
+                tiles: &[$(tile::<$rows, 2>),*],
+                narrow: &[$(tile::<$rows, 1>),*],
                 nr: 2 * <$simd as k::Simd>::LANES,
                 axpy,
                 dot,
@@ -466,6 +490,7 @@ macro_rules! kernels {
                 weighted,
                 dots,
                 spread,
+                lay,
             }
         };
     };

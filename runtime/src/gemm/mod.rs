@@ -40,9 +40,10 @@ pub mod arch {
 
 use crate::half::{bf16, f16};
 use crate::pool::{MAX_PARTS, Pool};
-use driver::{Rect, rectangle};
+use driver::{DIRECT_A_COLUMNS, Rect, rectangle};
 use kernel::{Kernels, Real};
 use pack::{Operand, Strided};
+use prepack::{Layout, Stays, Wholes};
 use std::cell::RefCell;
 use tfc_abi::DType;
 
@@ -53,7 +54,7 @@ pub type BlockFn<'a> = &'a (dyn Fn(usize, usize, usize, usize) + Sync);
 /// `c[i] = op(a[i]) · op(b[i])` for every matrix of a batch; see
 /// [`tfc_abi::plan::MatMul`].
 #[derive(Clone, Copy, Debug)]
-pub struct MatMulArgs {
+pub struct MatMulArgs<'a> {
     pub dtype: DType,
     pub a: *const u8,
     pub b: *const u8,
@@ -67,12 +68,14 @@ pub struct MatMulArgs {
     pub trans_a: bool,
     pub trans_b: bool,
     pub accumulate: bool,
+    /// Where `b`, if it stays the same between calls, may be kept packed.
+    pub b_stays: Option<Stays<'a>>,
 }
 
 // SAFETY: the operands are read only, and parts of the result are disjoint.
-unsafe impl Sync for MatMulArgs {}
+unsafe impl Sync for MatMulArgs<'_> {}
 
-impl MatMulArgs {
+impl MatMulArgs<'_> {
     /// The left matrix number `i` of a batch.
     fn left<E>(&self, i: usize) -> Strided<E> {
         let (lane, step) = if self.trans_a { (1, self.m) } else { (self.k, 1) };
@@ -89,7 +92,7 @@ impl MatMulArgs {
 /// # Safety
 /// The pointers are aligned and valid for the sizes given; `c` overlaps neither
 /// `a` nor `b`.
-pub unsafe fn matmul(pool: &Pool, args: &MatMulArgs, finished: Option<BlockFn<'_>>) {
+pub unsafe fn matmul(pool: &Pool, args: &MatMulArgs<'_>, finished: Option<BlockFn<'_>>) {
     // SAFETY: the caller's promise.
     unsafe {
         match args.dtype {
@@ -110,6 +113,20 @@ pub unsafe fn matmul(pool: &Pool, args: &MatMulArgs, finished: Option<BlockFn<'_
 const MADDS_PER_NS: u64 = 24;
 /// Elements streamed from memory in a nanosecond, roughly.
 const STREAMED_PER_NS: u64 = 4;
+
+/// A part of a region that is cut finer than the pool has threads should be worth
+/// this many nanoseconds.
+const FINE_PART_NS: i64 = 150_000;
+
+/// Parts worth making of work that takes `ns`: one for each thread, or a few if
+/// the work is long, so that a thread that is held up holds up little.
+pub(crate) fn parts_for(pool: &Pool, ns: i64) -> usize {
+    let threads = pool.parts_for(usize::MAX, ns);
+    if threads == 1 {
+        return 1;
+    }
+    usize::try_from(ns / FINE_PART_NS).unwrap_or(1).clamp(threads, 4 * threads)
+}
 
 /// How a batch of `batch` results, each `m x n`, is cut: parts per matrix along
 /// rows and along columns.
@@ -176,7 +193,7 @@ impl Grid {
 pub unsafe fn real<T: Real>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    g: &MatMulArgs,
+    g: &MatMulArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) where
     Strided<T>: Operand<T>,
@@ -192,8 +209,24 @@ pub unsafe fn real<T: Real>(
     let madds =
         [g.n, g.k.max(1), g.batch].iter().fold(g.m as u64, |w, s| w.saturating_mul(*s as u64));
     let ns = i64::try_from(madds / MADDS_PER_NS).unwrap_or(i64::MAX);
-    let threads = pool.parts_for(usize::MAX, ns);
-    let grid = Grid::new(threads, g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
+    let grid = Grid::new(parts_for(pool, ns), g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
+    let layout = Layout { count: 1, lanes: g.n, k: g.k, width: kernels.nr, turned: g.trans_b };
+    let one = g.batch == 1 || g.b_stride == 0;
+    // SAFETY: the operand exists, and is the same whenever the caller says so.
+    let kept = unsafe {
+        let stays = g.b_stays.filter(|_| one);
+        Wholes::only_kept(pool, kernels, layout, stays, &|_, with| with(&g.right::<T>(0)))
+    };
+    let kept = kept.as_ref().and_then(|k| k.get(0));
+    // Parts beside each other read the same rows of the left operand: it is packed
+    // for all of them.
+    let beside = grid.n.2 > 1 && g.batch == 1 && g.n > DIRECT_A_COLUMNS;
+    // SAFETY: the operand exists.
+    let left = beside.then(|| unsafe {
+        let size = |_| (g.m, g.k);
+        Wholes::new(pool, kernels, 1, size, kernels.mr(), &|_, with| with(&g.left::<T>(0)))
+    });
+    let left = left.as_ref().and_then(|l| l.get(0));
     grid.run(pool, &|matrix, rows, columns| {
         let row_offset = matrix * g.m;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {
@@ -202,12 +235,13 @@ pub unsafe fn real<T: Real>(
             }
         };
         let c = (row_offset + rows.0) * g.n + columns.0;
+        let (own, right) = (g.left::<T>(matrix), g.right::<T>(matrix));
         let rect = Rect {
             rows,
             columns,
             k: g.k,
-            a: &g.left::<T>(matrix),
-            b: &g.right::<T>(matrix),
+            a: left.as_ref().map_or(&own as &dyn Operand<T>, |l| l),
+            b: kept.as_ref().map_or(&right as &dyn Operand<T>, |k| k),
             c: g.c.cast::<T>().wrapping_add(c),
             c_row: g.n,
             accumulate: g.accumulate,
@@ -226,7 +260,7 @@ pub unsafe fn real<T: Real>(
 unsafe fn vectors<T: Real>(
     kernels: &Kernels<T>,
     pool: &Pool,
-    g: &MatMulArgs,
+    g: &MatMulArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) {
     let column = g.n == 1 && g.m > 1;
@@ -236,8 +270,7 @@ unsafe fn vectors<T: Real>(
     let elements = (length as u64).saturating_mul(g.k.max(1) as u64);
     let total = elements.saturating_mul((g.batch * rows) as u64);
     let ns = i64::try_from(total / STREAMED_PER_NS).unwrap_or(i64::MAX);
-    let threads = pool.parts_for(usize::MAX, ns);
-    let grid = Grid::new(threads, g.batch, (1, 1), (length, 64));
+    let grid = Grid::new(parts_for(pool, ns), g.batch, (1, 1), (length, 64));
     grid.run(pool, &|matrix, _, (lo, hi)| {
         let (a, b) = (
             g.a.cast::<T>().wrapping_add(matrix * g.a_stride),
@@ -359,7 +392,7 @@ pub(crate) unsafe fn half_rectangle<E: Half>(
 
 /// # Safety
 /// As [`matmul`], for elements `E`.
-unsafe fn half_precision<E: Half>(pool: &Pool, g: &MatMulArgs, finished: Option<BlockFn<'_>>)
+unsafe fn half_precision<E: Half>(pool: &Pool, g: &MatMulArgs<'_>, finished: Option<BlockFn<'_>>)
 where
     Strided<E>: Operand<f32>,
 {
@@ -370,8 +403,7 @@ where
     let madds =
         [g.n, g.k.max(1), g.batch].iter().fold(g.m as u64, |w, s| w.saturating_mul(*s as u64));
     let ns = i64::try_from(madds / MADDS_PER_NS).unwrap_or(i64::MAX);
-    let threads = pool.parts_for(usize::MAX, ns);
-    let grid = Grid::new(threads, g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
+    let grid = Grid::new(parts_for(pool, ns), g.batch, (g.m, kernels.mr()), (g.n, kernels.nr));
     grid.run(pool, &|matrix, rows, columns| {
         let row_offset = matrix * g.m;
         let shifted = |r0: usize, r1: usize, c0: usize, c1: usize| {

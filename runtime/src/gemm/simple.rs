@@ -81,7 +81,7 @@ const STRIP: usize = 256;
 
 /// # Safety
 /// As [`super::matmul`], for elements `T`.
-pub unsafe fn matmul<T: Number>(pool: &Pool, g: &MatMulArgs, finished: Option<BlockFn<'_>>) {
+pub unsafe fn matmul<T: Number>(pool: &Pool, g: &MatMulArgs<'_>, finished: Option<BlockFn<'_>>) {
     let rows = g.batch * g.m;
     if rows == 0 || g.n == 0 {
         return;
@@ -101,7 +101,7 @@ pub unsafe fn matmul<T: Number>(pool: &Pool, g: &MatMulArgs, finished: Option<Bl
 
 /// # Safety
 /// As [`super::matmul`]; `row < batch * m`.
-unsafe fn one_row<T: Number>(g: &MatMulArgs, row: usize) {
+unsafe fn one_row<T: Number>(g: &MatMulArgs<'_>, row: usize) {
     let (batch, i) = (row / g.m, row % g.m);
     // SAFETY: every index below is inside its operand by the caller's promise.
     unsafe {

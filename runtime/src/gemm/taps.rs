@@ -3,7 +3,7 @@
 //!
 //! The order of sums is the same for every instruction set.
 
-use super::kernel::{Simd, total};
+use super::kernel::{Rows, Simd, total};
 
 /// Vectors computed at once: enough to hide the latency of a multiply-add.
 const AT_ONCE: usize = 6;
@@ -156,15 +156,55 @@ unsafe fn some_dots<S: Simd, const V: usize, const N: usize>(
 /// # Safety
 /// Both are valid for what is read and written, and apart.
 #[inline(always)]
-pub unsafe fn spread<T: Copy>(src: *const T, from: usize, count: usize, dst: *mut T, to: usize) {
+pub unsafe fn spread<S: Simd>(
+    src: *const S::T,
+    from: usize,
+    count: usize,
+    dst: *mut S::T,
+    to: usize,
+) {
     // SAFETY: the caller's promise. Steps of one and two are loops of their own,
     // which become vector code.
     unsafe {
         match (from, to) {
-            (1, 1) => dst.copy_from_nonoverlapping(src, count),
+            (1, 1) => {
+                let mut i = 0;
+                while i + S::LANES <= count {
+                    S::store(dst.add(i), S::load(src.add(i)));
+                    i += S::LANES;
+                }
+                if i < count {
+                    let rest = count - i;
+                    S::store_first(dst.add(i), S::load_first(src.add(i), rest), rest);
+                }
+            }
             (2, 1) => (0..count).for_each(|i| *dst.add(i) = *src.add(2 * i)),
             (1, 2) => (0..count).for_each(|i| *dst.add(2 * i) = *src.add(i)),
             _ => (0..count).for_each(|i| *dst.add(i * to) = *src.add(i * from)),
+        }
+    }
+}
+
+/// Rows of every `step`-th element, `count` of them, with zeros around.
+///
+/// # Safety
+/// The rows exist, and `dst` has room for them.
+#[inline(always)]
+pub unsafe fn lay<S: Simd>(
+    src: *const S::T,
+    step: usize,
+    count: usize,
+    rows: &Rows,
+    dst: *mut S::T,
+) {
+    let Rows { low, to, .. } = *rows;
+    for r in 0..rows.count {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let (src, dst) = (src.add(r * rows.from), dst.add(r * to));
+            (0..low).for_each(|i| *dst.add(i) = S::T::default());
+            spread::<S>(src, step, count, dst.add(low), 1);
+            (low + count..to).for_each(|i| *dst.add(i) = S::T::default());
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use tfc_abi::plan::*;
-use tfc_abi::{ABI_VERSION, DType, KernelFn, ProgramDesc};
+use tfc_abi::{ABI_VERSION, DType, KernelFn, ProgramDesc, Version};
 use tfc_runtime::{Model, Options, Pool, Result};
 
 /// Sizes in tests: a number, a dim, or a multiple of one.
@@ -152,28 +152,29 @@ pub fn var(name: &str, shape: &[i64]) -> VarInfo {
 struct Program {
     plan: Vec<u8>,
     kernels: Vec<KernelFn>,
+    version: Version,
     consts: Vec<u8>,
 }
 
 /// A descriptor of a plan; the memory is leaked, as a program's own is static.
 pub fn describe(plan: &Plan, kernels: &[KernelFn], consts: &[u8]) -> &'static ProgramDesc {
+    let kernels = kernels.to_vec();
+    let version = Version { features: 0, reserved: 0, kernels: kernels.as_ptr() };
     let program: &'static Program = Box::leak(Box::new(Program {
         plan: plan.encode(),
-        kernels: kernels.to_vec(),
+        kernels,
+        version,
         consts: consts.to_vec(),
     }));
     Box::leak(Box::new(ProgramDesc {
         version: ABI_VERSION,
-        cpu_features: 0,
+        version_count: 1,
         plan: program.plan.as_ptr(),
         plan_len: program.plan.len(),
-        kernels: program.kernels.as_ptr(),
+        versions: &raw const program.version,
         kernel_count: program.kernels.len(),
         consts: program.consts.as_ptr(),
         consts_len: program.consts.len(),
-        baseline: std::ptr::null(),
-        baseline_features: 0,
-        reserved: 0,
     }))
 }
 
