@@ -187,6 +187,21 @@ fn every_emit_kind_writes_its_file() {
 }
 
 #[test]
+fn the_commands_of_the_page_about_gpus_run() {
+    let s = Sandbox::new();
+    s.write("mlp.graph", include_str!("../../examples/mlp.graph"));
+    let page = include_str!("../../docs/gpu.md");
+    let commands: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("$ tfc ")).collect();
+    assert_eq!(commands.len(), 2);
+    for command in commands {
+        let args: Vec<&str> = command.split(' ').collect();
+        let text = ok(&s.tfc(&args));
+        let of = if command.contains("schedule") { "a team of 16 threads" } else { ".entry tfc_" };
+        assert!(text.contains(of), "{command}: {text}");
+    }
+}
+
+#[test]
 fn errors_have_codes_places_and_exit_codes() {
     let s = Sandbox::new();
     s.write("bad.graph", "graph bad\nentry e(x: f32[2]) -> (y: f32[2]) {\n  return x + nope\n}\n");

@@ -28,6 +28,8 @@ pub(super) struct Emit<'a> {
     /// Stores are done where this holds.
     pub guard: Option<V>,
     pub team: Option<Team>,
+    /// Threads of a block.
+    pub threads: u32,
     /// Values of loads that do not come from their buffer, by the register loaded.
     pub loaded: BTreeMap<Reg, V>,
 }
@@ -56,6 +58,7 @@ pub(super) fn start<'a>(kernel: &'a Kernel, more: &[Dim]) -> Emit<'a> {
         lane_var: None,
         guard: None,
         team: None,
+        threads: BLOCK,
         loaded: BTreeMap::new(),
     };
     let mut sizes: BTreeSet<Dim> = more.iter().cloned().collect();
@@ -101,9 +104,10 @@ pub(super) fn entry(kernel: &Kernel, schedule: &Schedule) -> Entry {
     let mut more = vec![total.clone()];
     more.extend(nest.iter().map(tiles));
     let mut e = start(kernel, &more);
+    e.threads = schedule.launch.block;
     match &schedule.shape {
         Shape::Map { lanes } => e.map(&nest, &total, *lanes),
-        Shape::Rows => e.rows(&nest, &total),
+        Shape::Rows { team } => e.rows(&nest, &total, *team),
         Shape::Turn { loads } => e.turn(&nest, loads),
     }
     e.f.finish(&schedule.launch.entry, &params(kernel), schedule.launch.clone())
@@ -120,7 +124,7 @@ impl Emit<'_> {
         let block = self.f.special("%ctaid.x");
         let tid = self.f.special("%tid.x");
         let tid = self.f.op(Class::B64, "cvt.u64.u32", &[&tid]);
-        self.f.op(Class::B64, "mad.wide.u32", &[&block, &BLOCK, &tid])
+        self.f.op(Class::B64, "mad.wide.u32", &[&block, &self.threads, &tid])
     }
 
     pub(super) fn leave_unless_below(&mut self, i: V, total: &Dim) {

@@ -100,10 +100,6 @@ impl Func {
         let _ = writeln!(self.body, "{label}:");
     }
 
-    pub fn comment(&mut self, text: &str) {
-        let _ = writeln!(self.body, "  // {text}");
-    }
-
     pub fn need(&mut self, needs: Needs) {
         self.needs = self.needs.and(needs);
     }
@@ -115,8 +111,9 @@ impl Func {
         at
     }
 
-    pub fn shared_bytes(&self) -> u32 {
-        self.shared
+    /// At least `bytes` of shared memory, which whoever asks uses in turn.
+    pub fn share(&mut self, bytes: u32) {
+        self.shared = self.shared.max(bytes);
     }
 
     /// `op dst, args` with a new register for the result.

@@ -8,6 +8,7 @@
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
 //!   the tiled product; [`mma`]: the same on tensor cores;
+//! - [`routines`]: what the runtime does on the CPU by itself;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
 //!
 //! # Calling convention
@@ -36,6 +37,7 @@ mod func;
 mod memory;
 mod mma;
 mod ops;
+mod routines;
 mod rows;
 pub mod schedule;
 mod sides;
@@ -43,6 +45,7 @@ mod stage;
 mod tile;
 
 pub use contract::{Contracted, Request, contraction};
+pub use routines::routine;
 pub use schedule::Schedule;
 
 use crate::CodegenError;
@@ -129,23 +132,44 @@ pub fn kernel(kernel: &Kernel) -> Result<(Entry, Schedule), CodegenError> {
     Ok((emit::entry(&kernel, &schedule), schedule))
 }
 
-/// Every kernel of a program, as one module.
-pub fn program(program: &Program) -> Result<String, CodegenError> {
+/// The contractions of a program, under names that say which step they are.
+fn contractions(program: &Program, arch: u32) -> Vec<Contracted> {
+    let dims: Vec<std::sync::Arc<str>> =
+        program.plan.dims.iter().map(|d| d.name.as_str().into()).collect();
+    let mut out = vec![];
+    for ((entry, buf), c) in &program.contractions {
+        let of = program.plan.entries.get(*entry as usize).map_or("", |e| e.name.as_str());
+        let name = format!("{of}_product_{buf}");
+        let epilogue =
+            c.epilogue.as_ref().and_then(|e| Some((e, program.kernels.get(e.kernel as usize)?)));
+        let request = Request { name: &name, product: &c.product, epilogue, dims: &dims, arch };
+        out.push(contraction(&request));
+    }
+    out
+}
+
+/// Every entry of a program. `arch` is the newest GPU whose instructions may be used, as
+/// 80 for `sm_80`.
+pub fn entries(program: &Program, arch: u32) -> Result<Vec<Entry>, CodegenError> {
     let mut entries = vec![];
     for k in &program.kernels {
         entries.push(kernel(k)?.0);
     }
-    Ok(module(&entries))
+    entries.extend(contractions(program, arch).into_iter().flat_map(|c| c.entries));
+    Ok(entries)
+}
+
+/// A program as one module, for every GPU since Volta.
+pub fn program(program: &Program) -> Result<String, CodegenError> {
+    Ok(module(&entries(program, BASELINE.arch)?))
 }
 
 /// How the loops of every kernel of a program become threads.
 pub fn schedule_text(program: &Program) -> Result<String, CodegenError> {
-    let mut out = String::new();
+    let mut out = vec![];
     for k in &program.kernels {
-        if !out.is_empty() {
-            out.push('\n');
-        }
-        out.push_str(&kernel(k)?.1.to_string());
+        out.push(kernel(k)?.1.to_string());
     }
-    Ok(out)
+    out.extend(contractions(program, BASELINE.arch).into_iter().map(|c| c.text));
+    Ok(out.join("\n"))
 }

@@ -1,4 +1,4 @@
-//! Loops that a team of 16 threads shares.
+//! Loops that a team of threads shares: 16 of a warp, or a block.
 //!
 //! What is not in a shared loop every thread of the team computes for itself, with
 //! the same values; the first thread stores it. A barrier of the team stands before
@@ -6,15 +6,16 @@
 
 use super::emit::Emit;
 use super::func::{Class, V};
-use super::schedule::TEAM;
-use tfc_kernel::{Dim, Loop, LoopKind, Stmt};
+use super::schedule::{self, CHUNK, TEAM};
+use tfc_kernel::{Carried, DType, Dim, Loop, LoopKind, Reg, ScalarType, Stmt};
 
 #[derive(Clone, Copy)]
 pub(super) struct Team {
     /// The thread's number in the team.
     lane: V,
-    /// The threads of the team among those of the warp.
+    /// The threads that shuffle among those of the warp.
     members: V,
+    size: u32,
     /// Whether the kernel loads from memory that it writes.
     meets: bool,
 }
@@ -23,11 +24,12 @@ pub(super) struct Team {
 const SEGMENT: u32 = (32 - TEAM) << 8 | 31;
 
 impl Emit<'_> {
-    pub(super) fn rows(&mut self, nest: &[&Loop], total: &Dim) {
+    pub(super) fn rows(&mut self, nest: &[&Loop], total: &Dim, size: u32) {
         let thread = self.thread();
-        let row = self.f.op(Class::B64, "shr.u64", &[&thread, &TEAM.trailing_zeros()]);
+        let row = self.f.op(Class::B64, "shr.u64", &[&thread, &size.trailing_zeros()]);
+        // All of a block, or none of it.
         self.leave_unless_below(row, total);
-        let lane = self.f.op(Class::B64, "and.b64", &[&thread, &(TEAM - 1)]);
+        let lane = self.f.op(Class::B64, "and.b64", &[&thread, &(size - 1)]);
         let first = self.f.op(Class::Pred, "setp.eq.s64", &[&lane, &0]);
         let tid = self.f.special("%tid.x");
         let which = self.f.op(Class::B32, "and.b32", &[&tid, &TEAM]);
@@ -35,7 +37,7 @@ impl Emit<'_> {
         let kernel = self.kernel;
         let meets = kernel.bufs.iter().any(|b| !b.alias.is_empty())
             || loads(&kernel.body, &|buf| kernel.bufs[buf as usize].written);
-        self.team = Some(Team { lane, members, meets });
+        self.team = Some(Team { lane, members, size, meets });
         self.guard = Some(first);
         self.decode(nest, row);
         self.body_of(nest);
@@ -48,7 +50,10 @@ impl Emit<'_> {
             && team.meets
             && stores(stmts)
         {
-            self.f.line(format_args!("bar.warp.sync {}", team.members));
+            match team.size {
+                TEAM => self.f.line(format_args!("bar.warp.sync {}", team.members)),
+                _ => self.f.line(format_args!("bar.sync 0")),
+            }
         }
     }
 
@@ -60,7 +65,7 @@ impl Emit<'_> {
             LoopKind::Reduce { .. } => self.spread_partials(l, team),
             _ => {
                 let n = self.dim(&l.extent);
-                self.alone(|e| e.counted(l, &[], team.lane, n, i64::from(TEAM)));
+                self.alone(|e| e.counted(l, &[], team.lane, n, i64::from(team.size)));
             }
         }
         self.meet(&l.body);
@@ -93,16 +98,18 @@ impl Emit<'_> {
                     vec![self.f.copy(v)]
                 })
                 .collect();
-            self.alone(|e| e.counted(l, &mine, team.lane, grouped, i64::from(TEAM)));
-            for ((c, mine), total) in l.carried.iter().zip(&mine).zip(&totals) {
-                let mut v = mine[0];
-                let mut half = TEAM / 2;
-                while half > 0 {
-                    let other = self.shuffle("down", v, half, team);
-                    v = self.combine(c, v, other);
-                    half /= 2;
+            let all: Vec<V> = match team.size {
+                TEAM => {
+                    self.alone(|e| e.counted(l, &mine, team.lane, grouped, i64::from(TEAM)));
+                    let together = |e: &mut Self, (c, mine): (&Carried, &Vec<V>)| {
+                        let v = e.tree(c, mine[0], team);
+                        e.shuffle("idx", v, 0, team)
+                    };
+                    l.carried.iter().zip(&mine).map(|x| together(self, x)).collect()
                 }
-                let all = self.shuffle("idx", v, 0, team);
+                _ => self.staged(l, &mine, grouped, team),
+            };
+            for ((c, all), total) in l.carried.iter().zip(all).zip(&totals) {
                 let sum = self.combine(c, total[0], all);
                 self.f.mov(total[0], sum);
             }
@@ -113,6 +120,143 @@ impl Emit<'_> {
             self.in_order(l, &totals, grouped, n);
         }
         self.results(l, &totals);
+    }
+
+    /// The partial results of 16 threads as one, in the first of them.
+    fn tree(&mut self, c: &Carried, mine: V, team: Team) -> V {
+        let mut v = mine;
+        let mut half = TEAM / 2;
+        while half > 0 {
+            let other = self.shuffle("down", v, half, team);
+            v = self.combine(c, v, other);
+            half /= 2;
+        }
+        v
+    }
+
+    /// A block's reduction: all threads compute terms and leave them in shared memory, a
+    /// chunk at a time; the first 16 threads add them to their partial results.
+    fn staged(&mut self, l: &Loop, mine: &[Vec<V>], grouped: V, team: Team) -> Vec<V> {
+        // The terms of each carried value: registers, and where they are kept.
+        let mut bytes = 0;
+        let mut terms: Vec<Vec<(Reg, DType, u32)>> = vec![];
+        for c in &l.carried {
+            let args = schedule::combination(l, c).map_or(&[][..], |(_, args)| args);
+            let mut of = vec![];
+            for reg in args.iter().filter(|a| **a != c.acc) {
+                let dtype = kept(self.kernel.regs[*reg]);
+                of.push((*reg, dtype, bytes));
+                bytes += CHUNK * dtype.size() as u32;
+            }
+            terms.push(of);
+        }
+        let results = bytes;
+        self.f.share(bytes + 8 * l.carried.len() as u32);
+        let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
+        let cell = |e: &mut Self, at: V, dtype: DType, base: u32| {
+            let at = e.f.op(Class::B32, "mad.lo.u32", &[&at, &dtype.size(), &shared]);
+            format!("[{at}+{base}]")
+        };
+        let tid = self.f.special("%tid.x");
+        let base = self.f.int(0);
+        let again = self.f.label();
+        self.f.place(&again);
+        let end = self.f.op(Class::B64, "add.s64", &[&base, &CHUNK]);
+        let end = self.f.op(Class::B64, "min.s64", &[&end, &grouped]);
+        // Terms.
+        let i = self.f.op(Class::B64, "add.s64", &[&base, &team.lane]);
+        let (more_terms, computed) = (self.f.label(), self.f.label());
+        let none = self.f.op(Class::Pred, "setp.ge.s64", &[&i, &end]);
+        self.f.line(format_args!("@{none} bra {computed}"));
+        self.f.place(&more_terms);
+        self.vars.insert(l.var, i);
+        self.alone(|e| {
+            for s in &l.body {
+                let last = |c: &Carried| matches!(s, Stmt::Op { dst, .. } if *dst == c.next);
+                if !l.carried.iter().any(last) {
+                    e.stmts(std::slice::from_ref(s));
+                }
+            }
+            let at = e.f.op(Class::B64, "sub.s64", &[&i, &base]);
+            let at = e.f.op(Class::B32, "cvt.u32.u64", &[&at]);
+            for (reg, dtype, base) in terms.iter().flatten() {
+                let place = cell(e, at, *dtype, *base);
+                let v = e.lane(*reg, 0);
+                e.store_to("shared", *dtype, &[place], &[v]);
+            }
+        });
+        self.f.op_to(i, "add.s64", &[&i, &team.size]);
+        let more = self.f.op(Class::Pred, "setp.lt.s64", &[&i, &end]);
+        self.f.line(format_args!("@{more} bra {more_terms}"));
+        self.f.place(&computed);
+        self.f.line(format_args!("bar.sync 0"));
+        // Partial results.
+        let idle = self.f.label();
+        let others = self.f.op(Class::Pred, "setp.ge.u32", &[&tid, &TEAM]);
+        self.f.line(format_args!("@{others} bra {idle}"));
+        let count = self.f.op(Class::B64, "sub.s64", &[&end, &base]);
+        let count = self.f.op(Class::B32, "cvt.u32.u64", &[&count]);
+        let at = self.f.copy(tid);
+        // A term may be a register of the code around, which keeps its value.
+        let around = self.regs.clone();
+        for side_by_side in [4, 1] {
+            let (next, done) = (self.f.label(), self.f.label());
+            self.f.place(&next);
+            let last = self.f.op(Class::B32, "add.u32", &[&at, &((side_by_side - 1) * TEAM)]);
+            let none = self.f.op(Class::Pred, "setp.ge.u32", &[&last, &count]);
+            self.f.line(format_args!("@{none} bra {done}"));
+            let mut loaded: Vec<Vec<V>> = vec![];
+            for k in 0..side_by_side {
+                let mut step = vec![];
+                for (_, dtype, base) in terms.iter().flatten() {
+                    let base = base + k * TEAM * dtype.size() as u32;
+                    let place = cell(self, at, *dtype, base);
+                    step.extend(self.load_from("shared", *dtype, &[place], 1));
+                }
+                loaded.push(step);
+            }
+            for step in loaded {
+                let mut values = step.into_iter();
+                for ((c, mine), of) in l.carried.iter().zip(mine).zip(&terms) {
+                    for (reg, ..) in of {
+                        self.regs.insert(*reg, values.by_ref().take(1).collect());
+                    }
+                    self.regs.insert(c.acc, vec![mine[0]]);
+                    let Some((op, args)) = schedule::combination(l, c) else { continue };
+                    let vs: Vec<V> = args.iter().map(|a| self.lane(*a, 0)).collect();
+                    let ty = self.kernel.regs[c.acc];
+                    let v = self.scalar_op(op, ty, ty, &vs, &[]);
+                    self.f.mov(mine[0], v);
+                }
+            }
+            self.f.op_to(at, "add.u32", &[&at, &(side_by_side * TEAM)]);
+            self.f.line(format_args!("bra {next}"));
+            self.f.place(&done);
+        }
+        self.regs = around;
+        self.f.place(&idle);
+        self.f.line(format_args!("bar.sync 0"));
+        self.f.op_to(base, "add.s64", &[&base, &CHUNK]);
+        let more = self.f.op(Class::Pred, "setp.lt.s64", &[&base, &grouped]);
+        self.f.line(format_args!("@{more} bra {again}"));
+        // The first thread has the result and hands it to all.
+        let told = self.f.label();
+        self.f.line(format_args!("@{others} bra {told}"));
+        for (i, (c, mine)) in l.carried.iter().zip(mine).enumerate() {
+            let v = self.tree(c, mine[0], team);
+            let place = format!("[{shared}+{}]", results + 8 * i as u32);
+            self.store_to("shared", kept(self.kernel.regs[c.acc]), &[place], &[v]);
+        }
+        self.f.place(&told);
+        self.f.line(format_args!("bar.sync 0"));
+        let all = l.carried.iter().enumerate().map(|(i, c)| {
+            let place = format!("[{shared}+{}]", results + 8 * i as u32);
+            self.load_from("shared", kept(self.kernel.regs[c.acc]), &[place], 1)[0]
+        });
+        let all = all.collect();
+        // The next loop may use the same memory.
+        self.f.line(format_args!("bar.sync 0"));
+        all
     }
 
     /// Another thread's value.
@@ -141,6 +285,17 @@ impl Emit<'_> {
                 dst
             }
         }
+    }
+}
+
+/// How a register is kept in shared memory.
+fn kept(ty: ScalarType) -> DType {
+    match ty {
+        ScalarType::F32 => DType::F32,
+        ScalarType::F64 => DType::F64,
+        ScalarType::I32 => DType::I32,
+        ScalarType::I64 => DType::I64,
+        ScalarType::Bool => DType::Bool,
     }
 }
 

@@ -4,10 +4,11 @@
 //! of the nest is one of these:
 //! - a thread's own work, alone or with its three neighbours ([`Shape::Map`]):
 //!   elementwise kernels, sums over columns, scans, pooling, gathers;
-//! - the work of a team of 16 threads ([`Shape::Rows`]), where the body has loops
-//!   that threads can share: softmax, normalisation, sums along rows. A reduction
-//!   with partial results has 16 of them, so each thread of a team keeps one, and
-//!   the sum has the CPU's bits;
+//! - the work of a team of threads ([`Shape::Rows`]), where the body has loops that
+//!   threads can share: softmax, normalisation, sums along rows. A reduction with
+//!   partial results has 16 of them. A team of 16 threads keeps one in each; where rows
+//!   are long the team is a block, which computes the terms together and leaves their
+//!   sums to its first 16 threads. Either way the sum has the CPU's bits;
 //! - an element of a tile that a block turns in shared memory ([`Shape::Turn`]):
 //!   transposes.
 //!
@@ -16,12 +17,20 @@
 
 use super::Launch;
 use std::fmt;
-use tfc_kernel::{Dim, Ix, Kernel, Loop, LoopKind, LoopVar, PARTIALS, Stmt};
+use tfc_kernel::{
+    Carried, Dim, Ix, Kernel, Loop, LoopKind, LoopVar, PARTIALS, Reg, ScalarOp, Stmt,
+};
 
 /// Threads of a block.
 pub const BLOCK: u32 = 256;
 /// Threads that share a row: one for each partial result.
 pub const TEAM: u32 = PARTIALS as u32;
+/// Threads of a block that is made of teams: few, so that few rows are many blocks.
+const TEAMS: u32 = 64;
+/// Terms of a sum that are in shared memory at once, where the team is a block.
+pub const CHUNK: u32 = 1024;
+/// Rows from which on a team is a block.
+const LONG: i64 = 512;
 /// Neighbouring iterations one thread takes, in 16 bytes of f32.
 pub const LANES: u32 = 4;
 /// Rows and columns of a tile that is turned.
@@ -31,8 +40,8 @@ pub const TURN: u32 = 32;
 pub enum Shape {
     /// A thread for each iteration of the nest, or for `lanes` neighbouring ones.
     Map { lanes: u32 },
-    /// A team of threads for each iteration of the nest.
-    Rows,
+    /// A team of so many threads for each iteration of the nest: [`TEAM`] or [`BLOCK`].
+    Rows { team: u32 },
     /// A block for each tile of the two innermost loops of the nest. The loads, by
     /// their place among the loads of the body, go through shared memory.
     Turn { loads: Vec<usize> },
@@ -79,7 +88,8 @@ pub fn choose(kernel: &Kernel) -> Schedule {
     let body = nest.last().map_or(&kernel.body, |l| &l.body);
     let shared = nest.is_empty() && body.iter().any(|s| matches!(s, Stmt::Loop(_)));
     let shape = if shares(body) || shared {
-        Shape::Rows
+        let long = nest.is_empty() || longest(body) >= LONG;
+        Shape::Rows { team: if long && staged(body) { BLOCK } else { TEAM } }
     } else if let Some(loads) = turned(kernel, &nest) {
         Shape::Turn { loads }
     } else if vectorises(&nest) {
@@ -94,7 +104,8 @@ pub fn choose(kernel: &Kernel) -> Schedule {
         Shape::Map { lanes } => {
             [total.ceil_div(i64::from(*lanes)).ceil_div(i64::from(BLOCK)), one(), one()]
         }
-        Shape::Rows => [total.ceil_div(i64::from(BLOCK / TEAM)), one(), one()],
+        Shape::Rows { team: TEAM } => [total.ceil_div(i64::from(TEAMS / TEAM)), one(), one()],
+        Shape::Rows { .. } => [total.clone(), one(), one()],
         Shape::Turn { .. } => {
             let [outer @ .., a, b] = extents.as_slice() else { unreachable!("a nest of two") };
             let tiles = |d: &Dim| d.ceil_div(i64::from(TURN));
@@ -102,13 +113,18 @@ pub fn choose(kernel: &Kernel) -> Schedule {
         }
     };
     let mut inner = vec![];
-    describe(body, nest.len() + 1, shape == Shape::Rows, &mut inner);
+    let team = match shape {
+        Shape::Rows { team } => team,
+        _ => 0,
+    };
+    describe(body, nest.len() + 1, team, &mut inner);
+    let block = if team == TEAM { TEAMS } else { BLOCK };
     Schedule {
         kernel: kernel.name.clone(),
         shape,
         nest: nest.iter().map(|l| (l.var, l.extent.clone())).collect(),
         inner,
-        launch: Launch { entry: entry_name(&kernel.name), grid, block: BLOCK, shared: 0 },
+        launch: Launch { entry: entry_name(&kernel.name), grid, block, shared: 0 },
     }
 }
 
@@ -130,6 +146,57 @@ pub(super) fn is_shared(l: &Loop) -> bool {
     }
 }
 
+/// The longest of the loops a team shares, at least.
+fn longest(body: &[Stmt]) -> i64 {
+    let of = |s: &Stmt| match s {
+        Stmt::Loop(l) if is_shared(l) => l.extent.eval(&|_| Some(1)).unwrap_or(0),
+        Stmt::Loop(l) => longest(&l.body),
+        _ => 0,
+    };
+    body.iter().map(of).max().unwrap_or(0)
+}
+
+/// What a carried value is combined with, and how: the statement that makes the next one.
+pub(super) fn combination<'a>(l: &'a Loop, c: &Carried) -> Option<(ScalarOp, &'a [Reg])> {
+    l.body.iter().find_map(|s| match s {
+        Stmt::Op { dst, op, args } if *dst == c.next => Some((*op, args.as_slice())),
+        _ => None,
+    })
+}
+
+/// Whether the terms of every sum can be left in shared memory for others to add, and
+/// fit there.
+fn staged(body: &[Stmt]) -> bool {
+    body.iter().all(|s| {
+        let Stmt::Loop(l) = s else { return true };
+        if l.kind != (LoopKind::Reduce { partials: true }) {
+            return staged(&l.body);
+        }
+        let mut terms = 0;
+        for c in &l.carried {
+            match combination(l, c) {
+                Some((_, args)) if !l.body.iter().any(|s| looks_at(s, c.next)) => {
+                    terms += args.len() - 1;
+                }
+                _ => return false,
+            }
+        }
+        terms <= 4
+    })
+}
+
+/// Whether a statement that is no loop uses a register.
+fn looks_at(s: &Stmt, reg: Reg) -> bool {
+    let ix = |ix: &Ix| ix.regs.iter().any(|(r, _)| *r == reg);
+    match s {
+        Stmt::Const { .. } => false,
+        Stmt::Op { args, .. } => args.contains(&reg),
+        Stmt::Index { ix: at, .. } | Stmt::Load { at, .. } => ix(at),
+        Stmt::Store { at, value, .. } => ix(at) || *value == reg,
+        Stmt::Loop(_) => true,
+    }
+}
+
 fn in_order(l: &Loop) -> bool {
     matches!(l.kind, LoopKind::Scan | LoopKind::Sequential)
 }
@@ -137,20 +204,21 @@ fn in_order(l: &Loop) -> bool {
 fn describe(
     body: &[Stmt],
     depth: usize,
-    team: bool,
+    team: u32,
     out: &mut Vec<(LoopVar, Dim, usize, &'static str)>,
 ) {
     for stmt in body {
         let Stmt::Loop(l) = stmt else { continue };
-        let spread = team && is_shared(l);
+        let spread = team > 0 && is_shared(l);
         let what = match (spread, l.kind) {
             (true, LoopKind::Parallel) => "spread over the team",
-            (true, _) => "a partial result in each thread, then shuffles",
+            (true, _) if team == TEAM => "a partial result in each thread, then shuffles",
+            (true, _) => "terms spread over the team, partial results in 16 threads",
             (false, LoopKind::Reduce { partials: true }) => "in order, 16 partial results",
             (false, _) => "in order",
         };
         out.push((l.var, l.extent.clone(), depth, what));
-        describe(&l.body, depth + 1, team && !spread, out);
+        describe(&l.body, depth + 1, if spread { 0 } else { team }, out);
     }
 }
 
@@ -223,7 +291,7 @@ impl fmt::Display for Schedule {
         match &self.shape {
             Shape::Map { lanes: 1 } => writeln!(f, "  {nest}: a thread each")?,
             Shape::Map { lanes } => writeln!(f, "  {nest}: a thread for {lanes} neighbours")?,
-            Shape::Rows => writeln!(f, "  {nest}: a team of {TEAM} threads each")?,
+            Shape::Rows { team } => writeln!(f, "  {nest}: a team of {team} threads each")?,
             Shape::Turn { loads } => writeln!(
                 f,
                 "  {nest}: tiles of {TURN} x {TURN}, {} turned in shared memory",
