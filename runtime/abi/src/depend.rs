@@ -109,13 +109,16 @@ struct Uses {
     readers: Vec<u32>,
 }
 
+/// Or two steps, the earlier first, that are not.
+type Ordered = Result<(), (u32, u32)>;
+
 /// Calls `visit` for each step with the earlier steps it conflicts with, in
 /// ascending order; steps that those conflict with may be left out.
 fn conflicts(
     steps: &[Step],
     home: &dyn Fn(BufId) -> Home,
-    visit: &mut dyn FnMut(usize, &[u32]) -> Result<(), (u32, u32)>,
-) -> Result<(), (u32, u32)> {
+    visit: &mut dyn FnMut(usize, &[u32]) -> Ordered,
+) -> Ordered {
     let mut uses: BTreeMap<Resource, Uses> = BTreeMap::new();
     let mut barrier: Option<u32> = None;
     let mut earlier: Vec<u32> = vec![];

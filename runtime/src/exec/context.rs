@@ -56,6 +56,7 @@ unsafe impl Send for Context {}
 
 impl Context {
     /// Binds dims and, if they changed, sizes everything anew.
+    #[inline]
     pub(crate) fn prepare(
         &mut self,
         model: &Model,
@@ -69,6 +70,19 @@ impl Context {
         if self.ready && state.fixed.as_ref().is_some_and(|fixed| fits(fixed, feeds)) {
             return Ok(());
         }
+        self.bind(model, index, entry, state, feeds, guard)
+    }
+
+    #[inline(never)]
+    fn bind(
+        &mut self,
+        model: &Model,
+        index: usize,
+        entry: &Entry,
+        state: &EntryState,
+        feeds: &[FeedView<'_>],
+        guard: Guard,
+    ) -> Result<()> {
         self.binding.bind(&model.plan, entry, &state.used_dims, feeds)?;
         if self.ready && self.dims == self.binding.dims {
             return Ok(());
@@ -183,6 +197,7 @@ impl Context {
     }
 
     /// Frees the arenas when the calls of late have needed little of them.
+    #[inline]
     pub(crate) fn shrink(&mut self) {
         if self.kept < KEPT || self.needed > self.kept / 4 {
             self.spare = Spare::default();
@@ -229,6 +244,7 @@ impl Context {
     }
 
     /// Points params and results at the caller's memory.
+    #[inline]
     pub(crate) fn place(
         &mut self,
         entry: &Entry,
