@@ -215,7 +215,8 @@ impl Model {
         let state = State::new(&plan.vars)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
         let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
-        let packs = PackCache::new(variables.saturating_add(consts.len));
+        // Half as much again: the last lanes of a pack may be empty.
+        let packs = PackCache::new(variables.saturating_add(consts.len) / 2 * 3);
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
         let device = |d: &plan::Device| -> Box<dyn Device> {
@@ -408,11 +409,13 @@ impl Model {
     /// freed by itself: after 32 calls in a row that needed less than a quarter.
     pub fn trim(&self) {
         self.entries.iter().for_each(|e| e.lock().clear());
+        self.packs.clear();
     }
 
     /// Bytes that calls have left for later ones.
     pub fn working_memory(&self) -> usize {
-        self.entries.iter().map(|e| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>()).sum()
+        let kept = |e: &EntryState| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>();
+        self.entries.iter().map(kept).sum::<usize>() + self.packed_bytes()
     }
 
     /// Variables an entry reads and does not write.
