@@ -17,6 +17,7 @@ pub mod mincut;
 pub mod numerics;
 pub mod pipeline;
 pub mod probe;
+pub mod replicas;
 mod restrict;
 pub mod sparse;
 pub mod split;

@@ -35,7 +35,7 @@ fn cases(dirs: &[&str]) -> Vec<PathBuf> {
 }
 
 const DIRS: &[&str] =
-    &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "steps", "plan"];
+    &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "replicas", "steps", "plan"];
 
 #[test]
 fn stages_look_as_they_should() {
@@ -49,6 +49,14 @@ fn stages_look_as_they_should() {
         let shown = match first.split_once(';') {
             Some(("pass", name)) => {
                 let out = run_passes(&graph, &[name.trim()])
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                text::print(&out)
+            }
+            None if first == "replicas" => {
+                let named = |p: &&Pass| ["differentiate", "replicas"].contains(&p.name);
+                let passes: Vec<&Pass> = PASSES.iter().filter(named).collect();
+                let options = Options { replicas: true, ..Options::default() };
+                let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {})
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 text::print(&out)
             }

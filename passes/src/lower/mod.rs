@@ -189,6 +189,10 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     }
     share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
+    for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.replica) {
+        let alone = graph.entries.iter().position(|f| f.name == func.name && !f.replica);
+        entries[i].replica_of = alone.map(|i| i as u32);
+    }
     let dims = build
         .dims
         .names

@@ -581,6 +581,7 @@ impl<'a> Planner<'a> {
             writes,
             conditions,
             runner: self.func.runner,
+            replica_of: None,
         }
     }
 }

@@ -42,6 +42,7 @@ impl Step {
             Step::CheckFinite(c) => outputs(&c.bufs, 0, visit),
             Step::Save { bufs, .. } => outputs(bufs, 0, visit),
             Step::Restore { buf, .. } | Step::Pop { dst: buf, .. } => visit(*buf, true),
+            Step::Exchange(x) => outputs(&x.bufs, x.bufs.len(), visit),
             Step::Queue(q) => {
                 outputs(&q.bufs, if q.action.gives() { 0 } else { q.bufs.len() }, visit);
             }
@@ -74,6 +75,7 @@ impl Step {
             | Step::CheckFinite(_)
             | Step::Save { .. }
             | Step::Restore { .. }
+            | Step::Exchange(_)
             | Step::Queue(_) => true,
             Step::If { then, otherwise, .. } => then.iter().chain(otherwise).any(Step::is_barrier),
             Step::While { head, body, .. } => head.iter().chain(body).any(Step::is_barrier),

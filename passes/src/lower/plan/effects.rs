@@ -1,7 +1,8 @@
 //! Effects as steps: each op that changes or shows something is one.
 
 use super::{Planner, not_compiled};
-use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Step};
+use cranelift_entity::EntityRef;
+use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Combine, Exchange, Step};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
 use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
@@ -101,6 +102,7 @@ impl Planner<'_> {
                     place: self.build.place(node.span),
                 }));
             }
+            (StepKind::Exchange, _) => self.exchange(node, region, steps),
             (StepKind::Push, _) => {
                 let stack = self.stack(node);
                 let time = self.tick();
@@ -150,6 +152,38 @@ impl Planner<'_> {
         let mut bufs = vec![self.write(node.results[0], time, region)];
         bufs.extend(reads);
         Step::Call(Call { func, bufs, ints })
+    }
+
+    /// The values are brought to the results' places and combined there.
+    fn exchange(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+        for (&from, &to) in node.operands.iter().zip(&node.results) {
+            let ty = self.func.ty(to).clone();
+            let (src, dst) = (self.value(from), self.value(to));
+            self.storages.list[dst.0 as usize].region = region.index() as u32;
+            steps.push(self.copy(src, dst, &ty, region));
+            self.note_read(from, self.time);
+            self.storages.allow_in_place(self.time, dst, src);
+        }
+        let time = self.tick();
+        let mut bufs = vec![];
+        for &to in &node.results {
+            let dst = self.value(to);
+            self.storages.touch(dst, time, false);
+            self.storages.touch(dst, time, true);
+            bufs.push(self.buffer(dst, &self.func.ty(to).clone()));
+        }
+        let combine = match node.attrs.str("op") {
+            "sum" => Combine::Sum,
+            "max" => Combine::Max,
+            "min" => Combine::Min,
+            _ => Combine::Mean,
+        };
+        let name = match node.attrs.str("name") {
+            name if node.results.len() == 1 => name.to_string(),
+            _ => format!("{} tensors", node.results.len()),
+        };
+        let place = self.build.place(node.span);
+        steps.push(Step::Exchange(Exchange { combine, bufs, name, place }));
     }
 
     fn stack(&mut self, node: &Node) -> u32 {
