@@ -28,7 +28,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Combines a tensor with its counterparts in the other processes of a job, each of \
               which gets the result. In a program that runs by itself it is the tensor. \
               `minimize` averages gradients with it.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Combines tensors with their counterparts in the other processes of a job, all of \
               them at once. The compiler makes it of `all_reduce`. In a program that runs by \
               itself the results are the operands.",
-    operands: &[Operand::many("x", Kind::Num)],
+    operands: &[Operand::many("x", ElementKind::Num)],
     attrs: all_reduce::ATTRS,
     regions: &[],
     // All processes do the same exchanges in the same order.

@@ -161,7 +161,6 @@ impl Planner<'_> {
             let (src, dst) = (self.value(from), self.value(to));
             self.storages.list[dst.0 as usize].region = region.index() as u32;
             steps.push(self.copy(src, dst, &ty, region));
-            self.note_read(from, self.time);
             self.storages.allow_in_place(self.time, dst, src);
         }
         let time = self.tick();
