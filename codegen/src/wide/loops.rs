@@ -224,8 +224,18 @@ impl Select<'_> {
         if known.is_none_or(|n| n >= unroll * lanes) {
             self.whole_vectors(l, &invariant, i, bounds.hi, known, unroll, &reductions)?;
         }
-        if known.is_none_or(|n| n % (unroll * lanes) != 0) {
-            let again = unroll > least;
+        let mut again = unroll > least;
+        // Masks are cheap with AVX-512; without, masked stores are not.
+        let few = least * lanes;
+        if again && !self.evex && known.is_none_or(|n| n % (unroll * lanes) >= few) {
+            if let Some(group) = &mut self.group {
+                group.unroll = least as usize;
+            }
+            self.whole_vectors(l, &invariant, i, bounds.hi, None, least, &reductions)?;
+            again = false;
+        }
+        let at_once = if again { unroll * lanes } else { few };
+        if known.is_none_or(|n| n % at_once != 0) {
             self.rest(l, &invariant, i, bounds.hi, known, least, again, &mut reductions)?;
         }
         self.group = None;

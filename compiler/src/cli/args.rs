@@ -195,7 +195,7 @@ pub struct Compile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum CpuKind {
-    /// New and old ones: two versions of each kernel, chosen when the program starts
+    /// New and old ones: versions of each kernel for SSE4.1, AVX2 and AVX-512, chosen when the program starts
     Portable,
     /// Any of the last fifteen years: one version, smaller and slower
     Baseline,
