@@ -102,7 +102,9 @@ pub(super) fn entry(kernel: &Kernel, schedule: &Schedule) -> Entry {
     let total = Dim::product(&extents);
     let tiles = |l: &&Loop| l.extent.ceil_div(i64::from(TURN));
     let mut more = vec![total.clone()];
-    more.extend(nest.iter().map(tiles));
+    if matches!(schedule.shape, Shape::Turn { .. }) {
+        more.extend(nest.iter().map(tiles));
+    }
     let mut e = start(kernel, &more);
     e.threads = schedule.launch.block;
     match &schedule.shape {
