@@ -83,7 +83,7 @@ impl Emit<'_> {
         let along_k = side.along_k();
         let each = layout.rows * layout.terms / layout.threads;
         let extent = if which == Which::A { &gemm.m } else { &gemm.n };
-        let fits = each % 4 == 0 && gemm.dtype.size() <= 4;
+        let fits = each.is_multiple_of(4) && gemm.dtype.size() <= 4;
         let wide = if fits && wide(side, extent, &gemm.k) { 4 } else { 1 };
         let mut slots = vec![];
         for r in 0..each / wide {
