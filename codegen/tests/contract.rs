@@ -136,6 +136,11 @@ fn products_of_every_type() {
     for dtype in [DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::I8] {
         matmul(dtype, &Sizes { m: 9, n: 70, k: 21, batch: 2 }, (false, false), false, true, 70);
         matmul(dtype, &Sizes { m: 9, n: 72, k: 21, batch: 1 }, (true, true), false, false, 70);
+        // Four neighbours at a time.
+        for trans in [(false, false), (true, true)] {
+            let s = Sizes { m: 68, n: 72, k: 20, batch: 2 };
+            matmul(dtype, &s, trans, false, false, 70);
+        }
     }
 }
 
@@ -146,6 +151,8 @@ fn products_on_tensor_cores() {
             for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50)] {
                 matmul(dtype, &Sizes { m, n, k, batch: 2 }, trans, false, true, 80);
             }
+            let s = Sizes { m: 68, n: 72, k: 36, batch: 2 };
+            matmul(dtype, &s, trans, false, false, 80);
         }
     }
 }

@@ -119,14 +119,18 @@ impl Emitter<'_> {
             Artifact::Plan => self.program.plan_text().into_bytes(),
             Artifact::Clif => tfc_codegen::clif_text(self.program).map_err(bug)?.into_bytes(),
             Artifact::Asm => tfc_codegen::asm_text(self.program).map_err(bug)?.into_bytes(),
-            Artifact::Ptx => tfc_codegen::ptx::program(self.program).map_err(bug)?.into_bytes(),
-            Artifact::GpuSchedule => {
-                tfc_codegen::ptx::schedule_text(self.program).map_err(bug)?.into_bytes()
-            }
+            Artifact::Ptx => self.ptx()?.text().into_bytes(),
+            Artifact::GpuSchedule => self.ptx()?.schedule_text().into_bytes(),
             Artifact::Executable | Artifact::StaticLibrary | Artifact::SharedLibrary => {
                 return Err(Error::bug("linked outputs are files"));
             }
         })
+    }
+
+    /// For every GPU since Volta.
+    fn ptx(&self) -> Result<tfc_codegen::ptx::Compiled> {
+        tfc_codegen::ptx::compile(self.program, tfc_codegen::ptx::BASELINE.arch)
+            .map_err(|e| Error::bug(e.to_string()))
     }
 
     fn object(&self, exports: Exports) -> Result<Vec<u8>> {

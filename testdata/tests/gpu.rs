@@ -221,8 +221,8 @@ fn nvidias_assembler_takes_every_kernel() {
         let program = compile(&case).unwrap_or_else(|e| panic!("{}: {e}", case.name));
         let mut entries = vec![];
         for arch in [70, 80] {
-            let all = ptx::entries(&program, arch).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            for (i, entry) in all.into_iter().enumerate() {
+            let all = ptx::compile(&program, arch).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            for (i, entry) in all.entries().cloned().enumerate() {
                 let body = entry.text.split_once('(').map_or("", |t| t.1).to_string();
                 if texts.insert(body) {
                     // The same names may come for another GPU.

@@ -102,7 +102,9 @@ pub(super) fn entry(kernel: &Kernel, schedule: &Schedule) -> Entry {
     let total = Dim::product(&extents);
     let tiles = |l: &&Loop| l.extent.ceil_div(i64::from(TURN));
     let mut more = vec![total.clone()];
-    more.extend(nest.iter().map(tiles));
+    if matches!(schedule.shape, Shape::Turn { .. }) {
+        more.extend(nest.iter().map(tiles));
+    }
     let mut e = start(kernel, &more);
     e.threads = schedule.launch.block;
     match &schedule.shape {
@@ -477,11 +479,12 @@ impl Emit<'_> {
         self.f.place(&filled);
         for p in &partials {
             for lane in 0..self.lanes {
-                let head = self.f.copy(p[0][lane]);
-                for k in 1..places {
-                    self.f.mov(p[k - 1][lane], p[k][lane]);
+                let round: Vec<V> = p.iter().map(|place| place[lane]).collect();
+                let head = self.f.copy(round[0]);
+                for pair in round.windows(2) {
+                    self.f.mov(pair[0], pair[1]);
                 }
-                self.f.mov(p[places - 1][lane], head);
+                self.f.mov(round[places - 1], head);
             }
         }
         self.f.op_to(i, "add.s64", &[&i, &1]);

@@ -214,7 +214,7 @@ impl Emit<'_> {
     pub(super) fn narrow(&mut self, dtype: DType, v: V) -> V {
         match dtype {
             DType::F16 => self.f.op(Class::B16, "cvt.rn.f16.f32", &[&v]),
-            DType::BF16 => self.to_brain(v),
+            DType::BF16 => self.brain_of(v),
             DType::Bool => self.f.op(Class::B32, "selp.b32", &[&1, &0, &v]),
             _ => v,
         }
@@ -222,7 +222,7 @@ impl Emit<'_> {
 
     /// The bits of an f32 rounded to bf16, ties to even; there is no instruction for
     /// it on older machines.
-    fn to_brain(&mut self, v: V) -> V {
+    fn brain_of(&mut self, v: V) -> V {
         let f = &mut self.f;
         let bits = f.op(Class::B32, "mov.b32", &[&v]);
         let high = f.op(Class::B32, "shr.u32", &[&bits, &16]);

@@ -49,6 +49,9 @@ pub use routines::routine;
 pub use schedule::Schedule;
 
 use crate::CodegenError;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use tfc_abi::plan::BufId;
 use tfc_kernel::program::Program;
 use tfc_kernel::{Dim, Kernel};
 
@@ -132,44 +135,52 @@ pub fn kernel(kernel: &Kernel) -> Result<(Entry, Schedule), CodegenError> {
     Ok((emit::entry(&kernel, &schedule), schedule))
 }
 
-/// The contractions of a program, under names that say which step they are.
-fn contractions(program: &Program, arch: u32) -> Vec<Contracted> {
-    let dims: Vec<std::sync::Arc<str>> =
-        program.plan.dims.iter().map(|d| d.name.as_str().into()).collect();
-    let mut out = vec![];
+/// The entries of a program.
+#[derive(Clone, Debug)]
+pub struct Compiled {
+    /// Of each kernel, in the order of the program.
+    pub kernels: Vec<Entry>,
+    pub schedules: Vec<Schedule>,
+    /// As in `Program::contractions`.
+    pub contractions: BTreeMap<(u32, BufId), Contracted>,
+}
+
+impl Compiled {
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.kernels.iter().chain(self.contractions.values().flat_map(|c| &c.entries))
+    }
+
+    /// All entries as one module.
+    pub fn text(&self) -> String {
+        module(&self.entries().cloned().collect::<Vec<_>>())
+    }
+
+    /// How loops become threads, for people.
+    pub fn schedule_text(&self) -> String {
+        let kernels = self.schedules.iter().map(|s| s.to_string());
+        let contractions = self.contractions.values().map(|c| c.text.clone());
+        kernels.chain(contractions).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// Everything of a program that computes. `arch` is the newest GPU whose instructions may
+/// be used, as 80 for `sm_80`.
+pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
+    let mut out = Compiled { kernels: vec![], schedules: vec![], contractions: BTreeMap::new() };
+    for k in &program.kernels {
+        let (entry, schedule) = kernel(k)?;
+        out.kernels.push(entry);
+        out.schedules.push(schedule);
+    }
+    let dims: Vec<Arc<str>> = program.plan.dims.iter().map(|d| d.name.as_str().into()).collect();
     for ((entry, buf), c) in &program.contractions {
         let of = program.plan.entries.get(*entry as usize).map_or("", |e| e.name.as_str());
-        let name = format!("{of}_product_{buf}");
+        // The number too: the initial values have an entry without a name.
+        let name = format!("{of}_{entry}_product_{buf}");
         let epilogue =
             c.epilogue.as_ref().and_then(|e| Some((e, program.kernels.get(e.kernel as usize)?)));
         let request = Request { name: &name, product: &c.product, epilogue, dims: &dims, arch };
-        out.push(contraction(&request));
+        out.contractions.insert((*entry, *buf), contraction(&request));
     }
-    out
-}
-
-/// Every entry of a program. `arch` is the newest GPU whose instructions may be used, as
-/// 80 for `sm_80`.
-pub fn entries(program: &Program, arch: u32) -> Result<Vec<Entry>, CodegenError> {
-    let mut entries = vec![];
-    for k in &program.kernels {
-        entries.push(kernel(k)?.0);
-    }
-    entries.extend(contractions(program, arch).into_iter().flat_map(|c| c.entries));
-    Ok(entries)
-}
-
-/// A program as one module, for every GPU since Volta.
-pub fn program(program: &Program) -> Result<String, CodegenError> {
-    Ok(module(&entries(program, BASELINE.arch)?))
-}
-
-/// How the loops of every kernel of a program become threads.
-pub fn schedule_text(program: &Program) -> Result<String, CodegenError> {
-    let mut out = vec![];
-    for k in &program.kernels {
-        out.push(kernel(k)?.1.to_string());
-    }
-    out.extend(contractions(program, BASELINE.arch).into_iter().map(|c| c.text));
-    Ok(out.join("\n"))
+    Ok(out)
 }

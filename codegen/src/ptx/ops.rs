@@ -174,9 +174,9 @@ impl Emit<'_> {
             (I64, F64) => one(f, "cvt.rn.f64.s64"),
             (F32, I32) => one(f, "cvt.rzi.s32.f32"),
             // NaN must give 0; it gives the smallest number here.
-            (F32, I64) => self.to_int(x, "f32", "s64", class),
-            (F64, I32) => self.to_int(x, "f64", "s32", class),
-            (F64, I64) => self.to_int(x, "f64", "s64", class),
+            (F32, I64) => self.int_of(x, "f32", "s64", class),
+            (F64, I32) => self.int_of(x, "f64", "s32", class),
+            (F64, I64) => self.int_of(x, "f64", "s64", class),
             (Bool, F32 | F64 | I32 | I64) => {
                 let (yes, no) = (Scalar::of(to, 1.0), Scalar::of(to, 0.0));
                 let op = format!("selp.{}", Class::of(to).ty());
@@ -190,7 +190,7 @@ impl Emit<'_> {
         }
     }
 
-    fn to_int(&mut self, x: V, from: &str, to: &str, class: Class) -> V {
+    fn int_of(&mut self, x: V, from: &str, to: &str, class: Class) -> V {
         let f = &mut self.f;
         let v = f.op(class, &format!("cvt.rzi.{to}.{from}"), &[&x]);
         let nan = f.op(Class::Pred, &format!("setp.nan.{from}"), &[&x, &x]);

@@ -1,12 +1,12 @@
 //! The way of a factor's tile from global to shared memory, through registers: loaded
 //! while the tile before is computed with, stored after.
 
-use super::contract::Gemm;
+use super::contract::{Gemm, Side};
 use super::emit::Emit;
 use super::func::{Class, V};
-use super::memory::memory_type;
+use super::memory::{list, memory_type};
 use super::sides::{Batch, Row, Which};
-use tfc_kernel::DType;
+use tfc_kernel::{DType, Dim};
 
 /// How a tile lies in shared memory.
 #[derive(Clone, Copy)]
@@ -37,8 +37,24 @@ pub(super) struct Stage {
     which: Which,
     layout: Layout,
     slots: Vec<Slot>,
+    /// Elements of a load, side by side along the sum or along rows.
+    wide: u32,
+    along_k: bool,
 }
 
+/// Whether four neighbours of a factor can be loaded at once: they are side by side, the
+/// first at a multiple of four, and all or none of them are in range.
+fn wide(side: &Side, rows: &Dim, k: &Dim) -> bool {
+    let four = |d: &Dim| d.div_exact(&Dim::constant(4)).is_some();
+    let Side::Linear { by_image, by_group, by_row, by_k } = side else { return false };
+    let (near, far, length) = match side.along_k() {
+        true => (by_k, by_row, k),
+        false => (by_row, by_k, rows),
+    };
+    near.is_one() && [far, length, by_image, by_group].into_iter().all(four)
+}
+
+/// One load: of one element, or of neighbours.
 struct Slot {
     row: Row,
     /// Its place in the sum; moves.
@@ -64,16 +80,24 @@ impl Emit<'_> {
     ) -> Stage {
         let side = if which == Which::A { &gemm.a } else { &gemm.b };
         let tid = self.f.special("%tid.x");
+        let along_k = side.along_k();
+        let each = layout.rows * layout.terms / layout.threads;
+        let extent = if which == Which::A { &gemm.m } else { &gemm.n };
+        let fits = each.is_multiple_of(4) && gemm.dtype.size() <= 4;
+        let wide = if fits && wide(side, extent, &gemm.k) { 4 } else { 1 };
         let mut slots = vec![];
-        for r in 0..layout.rows * layout.terms / layout.threads {
+        for r in 0..each / wide {
             let e = match r {
                 0 => tid,
                 r => self.f.op(Class::B32, "add.u32", &[&tid, &(r * layout.threads)]),
             };
-            let fast = if side.along_k() { layout.terms } else { layout.rows };
-            let low = self.f.op(Class::B32, "and.b32", &[&e, &(fast - 1)]);
+            let fast = if along_k { layout.terms } else { layout.rows } / wide;
+            let mut low = self.f.op(Class::B32, "and.b32", &[&e, &(fast - 1)]);
             let high = self.f.op(Class::B32, "shr.u32", &[&e, &fast.trailing_zeros()]);
-            let (term, row) = if side.along_k() { (low, high) } else { (high, low) };
+            if wide > 1 {
+                low = self.f.op(Class::B32, "shl.b32", &[&low, &wide.trailing_zeros()]);
+            }
+            let (term, row) = if along_k { (low, high) } else { (high, low) };
             let place = self.f.op(Class::B32, "mul.lo.u32", &[&term, &layout.by_term]);
             let place = self.f.op(Class::B32, "mad.lo.u32", &[&row, &layout.by_row, &place]);
             let size = layout.dtype.size();
@@ -85,7 +109,7 @@ impl Emit<'_> {
             let row = self.row(gemm, which, batch, row, k, layout.terms);
             slots.push(Slot { row, k, ok, place });
         }
-        Stage { which, layout, slots }
+        Stage { which, layout, slots, wide, along_k }
     }
 
     /// Loads the next tile to registers; zeros where there is nothing.
@@ -100,30 +124,41 @@ impl Emit<'_> {
                 Class::F64 => "0d0000000000000000",
                 _ => "0",
             };
-            let v = self.f.op(class, &format!("mov.{}", class.ty()), &[&zero]);
-            self.f.line(format_args!("@{ok} ld.global.{ty} {v}, {place}"));
+            let vs: Vec<V> = (0..stage.wide)
+                .map(|_| self.f.op(class, &format!("mov.{}", class.ty()), &[&zero]))
+                .collect();
+            let v4 = if stage.wide > 1 { ".v4" } else { "" };
+            self.f.line(format_args!("@{ok} ld.global{v4}.{ty} {}, {place}", list(&vs)));
             self.f.op_to(slot.k, "add.u32", &[&slot.k, &stage.layout.terms]);
             if let Row::Pointer { at, step } = &slot.row {
                 self.f.op_to(*at, "add.s64", &[at, step]);
             }
-            out.push(v);
+            out.extend(vs);
         }
         out
     }
 
     /// Stores what was loaded to the tile at `offset`.
     pub(super) fn stash(&mut self, gemm: &Gemm, stage: &Stage, values: &[V], offset: V) {
-        for (slot, v) in stage.slots.iter().zip(values) {
+        let layout = &stage.layout;
+        let apart = if stage.along_k { layout.by_term } else { layout.by_row };
+        // One store for all neighbours where they are neighbours in the tile too.
+        let at_once = if apart == 1 { stage.wide as usize } else { 1 };
+        for (slot, vs) in stage.slots.iter().zip(values.chunks(stage.wide as usize)) {
             let at = self.f.op(Class::B32, "add.u32", &[&slot.place, &offset]);
-            let place = format!("[{at}+{}]", stage.layout.base);
-            if stage.layout.dtype == gemm.dtype {
-                // As it is in memory.
-                let (ty, _) = memory_type(gemm.dtype);
-                self.f.line(format_args!("st.shared.{ty} {place}, {v}"));
-                continue;
+            for (i, vs) in vs.chunks(at_once).enumerate() {
+                let step = i as u32 * apart * layout.dtype.size() as u32;
+                let place = format!("[{at}+{}]", layout.base + step);
+                if layout.dtype == gemm.dtype {
+                    // As it is in memory.
+                    let (ty, _) = memory_type(gemm.dtype);
+                    let v4 = if vs.len() > 1 { ".v4" } else { "" };
+                    self.f.line(format_args!("st.shared{v4}.{ty} {place}, {}", list(vs)));
+                    continue;
+                }
+                let vs: Vec<V> = vs.iter().map(|v| self.widen(gemm.dtype, *v)).collect();
+                self.store_to("shared", layout.dtype, &[place], &vs);
             }
-            let v = self.widen(gemm.dtype, *v);
-            self.store_to("shared", stage.layout.dtype, &[place], &[v]);
         }
     }
 }
