@@ -176,6 +176,14 @@ impl Module {
         self.model.allow_nan(allowed);
     }
 
+    /// From now on makes calls together with the other processes (or threads) of a
+    /// group: entries with `minimize` or `all_reduce` combine values over all of them.
+    /// The module must have been compiled with [`Options::replicas`](crate::Options::replicas),
+    /// and all members call the same entries in the same order.
+    pub fn join(&self, group: std::sync::Arc<crate::net::Group>) {
+        self.model.join(group);
+    }
+
     /// Names of the entries.
     pub fn entries(&self) -> Vec<String> {
         self.model.entries().map(|(_, e)| e.name.clone()).collect()
