@@ -226,6 +226,30 @@ fn a_sum_has_the_same_bits_whatever_else_its_loop_does() {
     }
 }
 
+/// The counter of a vector loop was once taken for the same in every iteration.
+#[test]
+fn an_index_counts_on_from_vector_to_vector() {
+    let mut regs = PrimaryMap::new();
+    let (index, number) = (regs.push(ScalarType::I64), regs.push(ScalarType::F32));
+    let i = LoopVar::from_u32(0);
+    let mut kernel = total(DType::F32, Combine::Sum, ScalarOp::Add);
+    kernel.regs = regs;
+    kernel.bufs = vec![KernelBuf::new(DType::F32, Dim::sym("N"), true)];
+    kernel.body = vec![Stmt::Loop(Loop {
+        var: i,
+        extent: Dim::sym("N"),
+        kind: LoopKind::Parallel,
+        ranged: true,
+        carried: vec![],
+        body: vec![
+            Stmt::Index { dst: index, ix: Ix::var(i) },
+            Stmt::Op { dst: number, op: ScalarOp::Convert, args: vec![index] },
+            Stmt::Store { buf: 0, at: Ix::var(i), value: number },
+        ],
+    })];
+    check(&kernel, &[0, 1, 7, 100, 333]).unwrap();
+}
+
 #[test]
 fn nan_goes_through_maxima() {
     for at in 0..40usize {
