@@ -320,7 +320,7 @@ fn agree(case: &Case) -> Result<usize, Stop> {
             let feeds = feeds::feeds(entry, &directive, &dims);
             module.model().init().map_err(|e| e.to_string())?;
             // What the CPU refuses is refused before it gets to a GPU.
-            let Ok(want) = module.call(&entry.name, &feeds) else { continue };
+            let Ok(want) = module.call(&entry.name, feeds.as_slice()) else { continue };
             let mut machine = Machine::new(program)?;
             let bytes: Vec<Vec<u8>> = feeds.iter().map(|(_, t)| t.bytes().to_vec()).collect();
             let context = |what: String| {
