@@ -77,8 +77,12 @@ impl Team {
             quiet: true,
             state: None,
             restore: None,
+            restore_map: vec![],
             checkpoint_dir: None,
+            save_every: None,
+            keep: None,
             resume: false,
+            resume_anyway: false,
             outs: vec![],
             ..args.clone()
         }
