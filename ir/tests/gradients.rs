@@ -14,7 +14,7 @@ use tfc_ir::build::{Builder, GraphEmit};
 use tfc_ir::diag::Span;
 use tfc_ir::graph::{Def, DimDecl};
 use tfc_ir::interp::{self, State};
-use tfc_ir::op::{Grad, Stage};
+use tfc_ir::op::Grad;
 use tfc_ir::vjp::{Emit, V, VjpArgs};
 use tfc_ir::{
     Attr, Attrs, DType, Dim, Func, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId, verify,
@@ -85,7 +85,7 @@ fn build(row: &Row, dtype: DType, random: &mut Random, second: bool) -> Case {
     func.result_names = (0..results.len()).map(|i| i.to_string()).collect();
     func.regions[func.body].results = results;
     graph.entries.push(func);
-    verify::assert_valid(&graph, Stage::Core, row.op.name());
+    verify::assert_valid(&graph, row.op.def().stage, row.op.name());
     Case { graph, floats, feeds }
 }
 

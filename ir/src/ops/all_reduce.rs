@@ -27,7 +27,7 @@ pub const DEF: OpDef = OpDef {
     name: "all_reduce",
     summary: "Combines a tensor with its counterparts in the other processes of a job, each of \
               which gets the result. In a program that runs by itself it is the tensor. \
-              `minimize` averages gradients with it.",
+              `minimize` averages with it what it learns from.",
     operands: &[Operand::one("x", ElementKind::Num)],
     attrs: ATTRS,
     regions: &[],

@@ -106,6 +106,10 @@ pub fn rows() -> Vec<Row> {
         rows.push(row(op, vec![x(&[b(), n(2)])]));
         rows.push(row(op, vec![x(&[])]));
     }
+    for how in ["mean", "sum", "max", "min"] {
+        let how = Attr::Str(how.to_string());
+        rows.push(row(Op::AllReduce, vec![x(&[b(), n(2)])]).with("op", how));
+    }
     for op in [Op::Log, Op::Sqrt, Op::Rsqrt] {
         rows.push(row(op, vec![within(&[b()], 0.3, 3.0)]));
     }

@@ -9,7 +9,7 @@ use super::analysis::{Building, Data, Graph, RuleId, nodes_of};
 use super::lang::{AttrId, Kind, Node};
 use egg::{Id, Language};
 use std::sync::LazyLock;
-use tfc_ir::op::Grad;
+use tfc_ir::op::{Grad, Stage};
 use tfc_ir::rule::{Class, Fact, Group, Head, Match, Pat, PatHead, Pattern, Rhs, Rule};
 use tfc_ir::vjp::{Emit, V, VjpArgs, VjpFn};
 use tfc_ir::{Attrs, DType, Op};
@@ -77,7 +77,8 @@ fn compile() -> Vec<Compiled> {
     let mut out = vec![];
     for &op in Op::ALL {
         let def = op.def();
-        if let Grad::Vjp(_) = def.grad {
+        // What is gone after differentiation is written out there.
+        if let (Grad::Vjp(_), Stage::Core) = (&def.grad, def.stage) {
             for (i, operand) in def.operands.iter().enumerate() {
                 let (name, roots) = if operand.variadic {
                     let all = i as u8..=u8::MAX;

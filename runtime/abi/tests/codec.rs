@@ -106,7 +106,7 @@ fn sample() -> Plan {
         }),
         Step::Exchange(Exchange {
             combine: Combine::Max,
-            bufs: vec![0, 1],
+            bufs: vec![1],
             name: "the gradient of `w`".into(),
             place: "m.graph:3:1".into(),
         }),

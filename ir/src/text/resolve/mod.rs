@@ -234,7 +234,7 @@ impl Resolver<'_> {
         if !self.full() {
             self.check_initialised();
         }
-        if names.is_empty() && self.diags.is_empty() {
+        if names.iter().all(BTreeMap::is_empty) && self.diags.is_empty() {
             let at = tree.name.as_ref().map_or(Span::new(file, 0, 0), |n| n.span);
             self.diags.push(
                 Diag::error("E0112", "the graph has no `entry`, so there is nothing to run")
