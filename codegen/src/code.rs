@@ -45,6 +45,10 @@ const KINDS: &[Reloc] = &[
     Reloc::Arm64Call,
     Reloc::Abs4,
     Reloc::X86PCRel4,
+    // In object files only: code in memory is not moved.
+    Reloc::X86GOTPCRel4,
+    Reloc::Aarch64AdrGotPage21,
+    Reloc::Aarch64Ld64GotLo12Nc,
 ];
 
 /// Routines of the C library that kernels call.

@@ -1,5 +1,6 @@
 //! Generated code as text, for people and snapshots.
 
+use crate::wide::{self, Wide};
 use crate::{CodegenError, emit, prepare, target};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::UserFuncName;
@@ -19,8 +20,8 @@ pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
     Ok(out)
 }
 
-/// The machine code of every kernel, as the best version of a portable object
-/// has it.
+/// The machine code of every kernel, as Cranelift makes it for AVX2, and the size of
+/// its wide versions: those are read with a disassembler from `--emit obj`.
 pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
     let versions = target::versions(target::Cpu::Portable, true, None)?;
     let isa = versions[0].isa.isa.as_ref();
@@ -35,7 +36,13 @@ pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
             .compile(isa, &mut Default::default())
             .map_err(|e| CodegenError::Backend(format!("{:?}", e.inner)))?;
         let text = code.vcode.clone().unwrap_or_default();
-        let _ = writeln!(out, "; kernel {i}: {}\n{text}", kernel.name);
+        let _ = writeln!(out, "; kernel {i}: {}", kernel.name);
+        for (name, wide) in [("AVX2", Wide::Avx2), ("AVX-512", Wide::Avx512)] {
+            if let Ok(bytes) = wide::function(&kernel, wide) {
+                let _ = writeln!(out, "; in {} bytes for {name}", bytes.len());
+            }
+        }
+        let _ = writeln!(out, "{text}");
     }
     Ok(out)
 }

@@ -40,9 +40,6 @@ fn check(kernel: &Kernel, sizes: &[i64]) -> Result<(), TestCaseError> {
     let mut expanded = kernel.clone();
     math::expand(&mut expanded);
     verify::verify(&expanded).map_err(TestCaseError::fail)?;
-    if std::env::var("COVERAGE").is_ok() {
-        eprintln!("COVER {:?}", tfc_codegen::coverage(&program(kernel)).unwrap()[0]);
-    }
     for cpu in cpus() {
         let jit = jit_for(&program(kernel), cpu).map_err(|e| TestCaseError::fail(e.to_string()))?;
         for &n in sizes {
@@ -95,6 +92,31 @@ proptest! {
     fn generated_kernels_agree(choices in prop::collection::vec(any::<u32>(), 40..160)) {
         check(&generate(&choices), &[0, 1, 2, 3, 5, 8, 17, 39, 78])?;
     }
+}
+
+/// The wide versions would prove nothing if they were left out.
+#[test]
+fn generated_kernels_have_wide_versions() {
+    let mut state = 1u32;
+    let (mut all, mut wide) = (0, 0);
+    for _ in 0..200 {
+        let choices: Vec<u32> = (0..100)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                state >> 8
+            })
+            .collect();
+        let program = program(&generate(&choices));
+        let [coverage] = tfc_codegen::coverage(&program).unwrap()[..] else { panic!("one kernel") };
+        for version in [coverage.avx2, coverage.avx512] {
+            all += usize::from(version != Err("no vector loop"));
+            wide += usize::from(version.is_ok());
+            if let Err(why) = version {
+                println!("{why}");
+            }
+        }
+    }
+    assert!(wide * 10 > all * 9, "{wide} of {all}");
 }
 
 /// `out[0] = sum of x`, over a vector loop: with whole numbers it is exact.
@@ -202,6 +224,30 @@ fn a_sum_has_the_same_bits_whatever_else_its_loop_does() {
         let want = rest.iter().fold(0.0 + partials[0], |sum, v| sum + v);
         assert!(sums.iter().all(|s| s.to_bits() == want.to_bits()), "N = {n}: {sums:?} {want}");
     }
+}
+
+/// The counter of a vector loop was once taken for the same in every iteration.
+#[test]
+fn an_index_counts_on_from_vector_to_vector() {
+    let mut regs = PrimaryMap::new();
+    let (index, number) = (regs.push(ScalarType::I64), regs.push(ScalarType::F32));
+    let i = LoopVar::from_u32(0);
+    let mut kernel = total(DType::F32, Combine::Sum, ScalarOp::Add);
+    kernel.regs = regs;
+    kernel.bufs = vec![KernelBuf::new(DType::F32, Dim::sym("N"), true)];
+    kernel.body = vec![Stmt::Loop(Loop {
+        var: i,
+        extent: Dim::sym("N"),
+        kind: LoopKind::Parallel,
+        ranged: true,
+        carried: vec![],
+        body: vec![
+            Stmt::Index { dst: index, ix: Ix::var(i) },
+            Stmt::Op { dst: number, op: ScalarOp::Convert, args: vec![index] },
+            Stmt::Store { buf: 0, at: Ix::var(i), value: number },
+        ],
+    })];
+    check(&kernel, &[0, 1, 7, 100, 333]).unwrap();
 }
 
 #[test]

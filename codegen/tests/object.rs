@@ -47,12 +47,13 @@ int tfc_main(int argc, char **argv, const struct desc *d) {
 "#;
 
 /// `y[i] = tanh(x[i])`.
-fn program() -> Program {
+fn program(dtype: DType) -> Program {
     let mut regs = PrimaryMap::new();
-    let (x, y) = (regs.push(ScalarType::F32), regs.push(ScalarType::F32));
+    let ty = ScalarType::of(dtype);
+    let (x, y) = (regs.push(ty), regs.push(ty));
     let i = LoopVar::from_u32(0);
     let n = Dim::sym("N");
-    let buf = |written| KernelBuf::new(DType::F32, n.clone(), written);
+    let buf = |written| KernelBuf::new(dtype, n.clone(), written);
     let kernel = Kernel {
         name: "tanh of x".into(),
         bufs: vec![buf(false), buf(true)],
@@ -89,7 +90,7 @@ fn a_linked_program_runs_every_version() {
     let path = |name: &str| dir.path().join(name);
     let exports = Exports::Main { function: "tfc_main".into() };
     let options = ObjectOptions { exports, cpu: Cpu::Portable, triple: None };
-    std::fs::write(path("demo.o"), object(&program(), &options).unwrap()).unwrap();
+    std::fs::write(path("demo.o"), object(&program(DType::F32), &options).unwrap()).unwrap();
     std::fs::write(path("main.c"), C).unwrap();
     let cc = Command::new("cc")
         .args(["-O1", "-o"])
@@ -110,5 +111,15 @@ fn a_linked_program_runs_every_version() {
     assert_eq!(values.len(), 21);
     for (i, v) in values.iter().enumerate() {
         assert!((v - (i as f32 / 4.0).tanh()).abs() < 1e-6, "element {i} is {v}");
+    }
+}
+
+/// Without the instruction, an f64 fma is a call of the C library.
+#[test]
+fn objects_may_call_the_c_library() {
+    let exports = Exports::Main { function: "tfc_main".into() };
+    for cpu in [Cpu::Portable, Cpu::Baseline] {
+        let options = ObjectOptions { exports: exports.clone(), cpu, triple: None };
+        assert!(object(&program(DType::F64), &options).is_ok());
     }
 }

@@ -44,6 +44,9 @@ pub struct Options {
     /// Refuse what the graph reads or writes outside of this directory when it runs;
     /// see [`Options::sandbox`].
     pub sandbox: Option<PathBuf>,
+    /// Also compile the versions of entries that several processes run together; see
+    /// [`Module::join`](crate::Module::join). Executables have them.
+    pub replicas: bool,
 }
 
 impl Options {
@@ -116,6 +119,13 @@ impl Options {
         self
     }
 
+    /// Compiles what several processes run together, or not.
+    #[must_use]
+    pub fn replicas(mut self, replicas: bool) -> Options {
+        self.replicas = replicas;
+        self
+    }
+
     /// Gives the module this many threads of its own.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
@@ -147,6 +157,7 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("math", &self.math)
             .field("no_opt", &self.no_opt)
+            .field("replicas", &self.replicas)
             .field("loop_memory", &self.loop_memory)
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)
@@ -292,7 +303,7 @@ fn random_variables(graph: &Graph) -> BTreeSet<String> {
 }
 
 /// Passes lowering cannot do without.
-const REQUIRED: &[&str] = &["checks", "differentiate", "expand", "numerics"];
+const REQUIRED: &[&str] = &["checks", "differentiate", "replicas", "expand", "numerics"];
 
 /// The passes these options ask for.
 pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
@@ -354,6 +365,7 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
         loop_memory: options.loop_memory,
         unchecked: options.unchecked,
         check_numerics: options.check_numerics,
+        replicas: options.replicas,
         egraph,
         ..tfc_passes::Options::default()
     }

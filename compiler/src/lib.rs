@@ -88,6 +88,7 @@ pub use tfc_abi::ErrorCode;
 pub(crate) use tfc_abi::names::nearest;
 pub use tfc_ir::{DType, Dim, Graph, Tensor, TensorType};
 pub use tfc_runtime::checkpoint;
+pub use tfc_runtime::net;
 pub use tfc_runtime::{CallOptions, CancelToken};
 pub use value::{Arrays, Element, Feed, Feeds, Outputs, Part, Results, Room, Value};
 

@@ -97,7 +97,19 @@ impl Module {
 
     /// Generates code for a lowered program, and initialises its variables.
     pub fn from_compiled(compiled: &Compiled, options: &Options) -> Result<Module> {
-        let code = tfc_codegen::jit(&compiled.program).map_err(|e| Error::bug(e.to_string()))?;
+        Module::from_compiled_for(compiled, options, tfc_codegen::Cpu::Native)
+    }
+
+    /// As [`Module::from_compiled`], with the best version an object for `cpu` would
+    /// have, which this machine must be able to run.
+    #[doc(hidden)]
+    pub fn from_compiled_for(
+        compiled: &Compiled,
+        options: &Options,
+        cpu: tfc_codegen::Cpu,
+    ) -> Result<Module> {
+        let code = tfc_codegen::jit_for(&compiled.program, cpu);
+        let code = code.map_err(|e| Error::bug(e.to_string()))?;
         // SAFETY: the code was generated from the plan in it: nobody outside this
         // crate can put a `Compiled` together.
         unsafe { Module::from_code(code, options) }
@@ -162,6 +174,14 @@ impl Module {
     /// NaN or infinite; unless told so they are errors E0533 and E0534.
     pub fn allow_nan(&self, allowed: bool) {
         self.model.allow_nan(allowed);
+    }
+
+    /// From now on makes calls together with the other processes (or threads) of a
+    /// group: entries with `minimize` or `all_reduce` combine values over all of them.
+    /// The module must have been compiled with [`Options::replicas`](crate::Options::replicas),
+    /// and all members call the same entries in the same order.
+    pub fn join(&self, group: std::sync::Arc<crate::net::Group>) {
+        self.model.join(group);
     }
 
     /// Names of the entries.

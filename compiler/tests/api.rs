@@ -313,3 +313,47 @@ fn working_memory_shrinks_after_a_large_call() {
     assert_eq!(module.working_memory(), 0);
     assert_eq!(call(2), 1024.0);
 }
+
+/// A step of two members of a group is that of one with all examples; a combination
+/// the graph asks for, and the gradient of one, are over both.
+#[test]
+fn members_of_a_group_train_together() {
+    let text = "graph g\ndim B\nvar w: f32[2] = ones\nfunc sgd(var p, grad: _[..]) { p -= 0.5 * grad }\n\
+                entry train(x: f32[B, 2], y: f32[B]) -> (loss: f32[], most: f32[]) {\n  \
+                e = x @ w - y\n  scale = all_reduce(mean(e * e))\n  loss = mean(e * e) + 0.1 * scale\n  \
+                minimize loss over [w] with sgd()\n  return loss, all_reduce(max(y), op: \"max\")\n}";
+    let graph = tfc::parse(text).unwrap();
+    let options = Options::new().replicas(true).threads(1);
+    let x = ndarray::array![[1.0f32, 2.0], [-0.5, 1.0], [0.25, 0.75], [2.0, -1.0]];
+    let y = ndarray::array![1.0f32, 0.0, 5.0, 2.0];
+    let alone = tfc::compile_with(&graph, &options).unwrap();
+    for _ in 0..5 {
+        alone.call("train", (&x, &y)).unwrap();
+    }
+    let groups = tfc::net::local::groups(2, std::time::Duration::from_secs(20));
+    let learned: Vec<Vec<f32>> = std::thread::scope(|s| {
+        let members: Vec<_> = groups
+            .into_iter()
+            .map(|group| {
+                let module = tfc::compile_with(&graph, &options).unwrap();
+                let (lo, hi) = group.part(0, 4);
+                let (x, y) = (x.slice(ndarray::s![lo..hi, ..]), y.slice(ndarray::s![lo..hi]));
+                let (x, y) = (x.to_owned(), y.to_owned());
+                module.join(std::sync::Arc::new(group));
+                s.spawn(move || {
+                    for _ in 0..5 {
+                        let out = module.call("train", (&x, &y)).unwrap();
+                        assert_eq!(out.scalar::<f32>("most").unwrap(), 5.0);
+                    }
+                    module.var::<f32>("w").unwrap().into_iter().collect()
+                })
+            })
+            .collect();
+        members.into_iter().map(|m| m.join().unwrap()).collect()
+    });
+    assert_eq!(learned[0], learned[1]);
+    let want = alone.var::<f32>("w").unwrap();
+    for (a, b) in learned[0].iter().zip(want) {
+        assert!((a - b).abs() < 1e-5, "{learned:?}");
+    }
+}

@@ -278,6 +278,7 @@ impl<'a> Rewriter<'a> {
         new.doc = old.doc.clone();
         new.result_names = old.result_names.clone();
         new.runner = old.runner;
+        new.replica = old.replica;
         new.span = old.span;
         let region = new.body;
         let mut r = Rewriter {

@@ -4,7 +4,7 @@
 use crate::attr::AttrKind;
 use crate::kernel::{Combine, Ix, LoopVar, Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::{Lower, Pull};
-use crate::op::Kind;
+use crate::op::ElementKind;
 use crate::{Attr, Attrs, DType, Dim, Op, TensorType};
 use cranelift_entity::EntityRef;
 use std::sync::OnceLock;
@@ -95,11 +95,11 @@ fn usual_cost(op: Op) -> ElementCost {
     if !matches!(def.lower, Lower::Map(_)) {
         return ElementCost { ops: 0, flops: 0, loops: false };
     }
-    let usual = |kind: Kind| match kind {
-        Kind::Any | Kind::Num | Kind::Float => DType::F32,
-        Kind::Int => DType::I32,
-        Kind::Bool | Kind::Bits => DType::Bool,
-        Kind::Index | Kind::Key => DType::I64,
+    let usual = |kind: ElementKind| match kind {
+        ElementKind::Any | ElementKind::Num | ElementKind::Float => DType::F32,
+        ElementKind::Int => DType::I32,
+        ElementKind::Bool | ElementKind::Bits => DType::Bool,
+        ElementKind::Index | ElementKind::Key => DType::I64,
     };
     let operands: Vec<TensorType> =
         def.operands.iter().map(|o| TensorType::scalar(usual(o.kind))).collect();

@@ -86,6 +86,8 @@ pub struct Func {
     pub result_names: Vec<String>,
     /// Called again and again on a thread of its own, rather than by the user.
     pub runner: bool,
+    /// The version of the entry of this name that several processes run together.
+    pub replica: bool,
     pub span: Span,
 }
 
@@ -108,6 +110,7 @@ impl Func {
             body,
             result_names: vec![],
             runner: false,
+            replica: false,
             span: Span::NONE,
         }
     }

@@ -471,6 +471,8 @@ impl Machine<'_> {
                     op => Error::new("E0535", format!("`{op}` made a NaN or an infinity")),
                 })
             }
+            // The interpreter is alone.
+            StepKind::Exchange => Ok(operands),
             StepKind::Push => {
                 let [x] = take(node, operands)?;
                 self.stacks.entry(node.attrs.str("stack").to_string()).or_default().push(x);

@@ -64,6 +64,8 @@ pub enum StepKind {
     Assert,
     CheckFinite,
     CheckIndex,
+    /// Each operand combined with its counterparts in other processes.
+    Exchange,
     Push,
     Pop,
     Queue(QueueAction),

@@ -50,31 +50,31 @@ impl OpDef {
     /// Whether it draws random numbers: a function of a key, not to be computed while
     /// a graph is compiled.
     pub fn is_random(&self) -> bool {
-        self.operands.iter().any(|o| o.kind == Kind::Key)
+        self.operands.iter().any(|o| o.kind == ElementKind::Key)
     }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Operand {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: ElementKind,
     /// Zero or more operands; only the last may be variadic.
     pub variadic: bool,
 }
 
 impl Operand {
-    pub const fn one(name: &'static str, kind: Kind) -> Operand {
+    pub const fn one(name: &'static str, kind: ElementKind) -> Operand {
         Operand { name, kind, variadic: false }
     }
 
-    pub const fn many(name: &'static str, kind: Kind) -> Operand {
+    pub const fn many(name: &'static str, kind: ElementKind) -> Operand {
         Operand { name, kind, variadic: true }
     }
 }
 
 /// Which element types an operand takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ElementKind {
     Any,
     /// Not `bool`.
     Num,
@@ -89,40 +89,40 @@ pub enum Kind {
     Key,
 }
 
-impl Kind {
+impl ElementKind {
     pub fn admits(self, dtype: DType) -> bool {
         match self {
-            Kind::Any => true,
-            Kind::Num => dtype != DType::Bool,
-            Kind::Float => dtype.is_float(),
-            Kind::Int => dtype.is_int(),
-            Kind::Bool => dtype == DType::Bool,
-            Kind::Bits => dtype == DType::Bool || dtype.is_int(),
-            Kind::Index => matches!(dtype, DType::I32 | DType::I64),
-            Kind::Key => dtype == DType::I64,
+            ElementKind::Any => true,
+            ElementKind::Num => dtype != DType::Bool,
+            ElementKind::Float => dtype.is_float(),
+            ElementKind::Int => dtype.is_int(),
+            ElementKind::Bool => dtype == DType::Bool,
+            ElementKind::Bits => dtype == DType::Bool || dtype.is_int(),
+            ElementKind::Index => matches!(dtype, DType::I32 | DType::I64),
+            ElementKind::Key => dtype == DType::I64,
         }
     }
 
     pub fn describe(self) -> &'static str {
         match self {
-            Kind::Any => "any element type",
-            Kind::Num => "a number type",
-            Kind::Float => "a float type (f32, f64, f16, bf16)",
-            Kind::Int => "an integer type (i8, u8, i32, i64)",
-            Kind::Bool => "bool",
-            Kind::Bits => "bool or an integer type (i8, u8, i32, i64)",
-            Kind::Index => "i32 or i64",
-            Kind::Key => "i64",
+            ElementKind::Any => "any element type",
+            ElementKind::Num => "a number type",
+            ElementKind::Float => "a float type (f32, f64, f16, bf16)",
+            ElementKind::Int => "an integer type (i8, u8, i32, i64)",
+            ElementKind::Bool => "bool",
+            ElementKind::Bits => "bool or an integer type (i8, u8, i32, i64)",
+            ElementKind::Index => "i32 or i64",
+            ElementKind::Key => "i64",
         }
     }
 
     /// An element type of this kind, to show how an operand is converted.
     pub fn example(self) -> &'static str {
         match self {
-            Kind::Any | Kind::Num | Kind::Float => "f32",
-            Kind::Int | Kind::Index => "i32",
-            Kind::Bool | Kind::Bits => "bool",
-            Kind::Key => "i64",
+            ElementKind::Any | ElementKind::Num | ElementKind::Float => "f32",
+            ElementKind::Int | ElementKind::Index => "i32",
+            ElementKind::Bool | ElementKind::Bits => "bool",
+            ElementKind::Key => "i64",
         }
     }
 }

@@ -39,7 +39,7 @@ pub fn verify(graph: &Graph, stage: Stage) -> Vec<Diag> {
     }
     let mut names = BTreeSet::new();
     for entry in &graph.entries {
-        if !names.insert(entry.name.as_str()) {
+        if !names.insert((entry.name.as_str(), entry.replica)) {
             diags.push(
                 Diag::error(CODE, format!("two entries are named `{}`", entry.name))
                     .at(entry.span, "this one too"),

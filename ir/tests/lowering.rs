@@ -16,7 +16,7 @@ use tfc_ir::eval::Array;
 use tfc_ir::graph::DimDecl;
 use tfc_ir::interp::{self, State};
 use tfc_ir::lower::Lower;
-use tfc_ir::op::{Eval, EvalCx, Kind};
+use tfc_ir::op::{ElementKind, Eval, EvalCx};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Op, Tensor, TensorType, ValueId};
 
 fn eval(op: Op, operands: &[Array], attrs: &Attrs, result: TensorType) -> Array {
@@ -98,7 +98,7 @@ fn elementwise_ops_mean_what_they_compile_to() {
                 .operands
                 .iter()
                 .map(|o| match o.kind {
-                    Kind::Bool => Some(DType::Bool),
+                    ElementKind::Bool => Some(DType::Bool),
                     kind => kind.admits(dtype).then_some(dtype),
                 })
                 .collect();

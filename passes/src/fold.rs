@@ -12,7 +12,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::lower::Lower;
 use tfc_ir::magnitude::is_normal;
-use tfc_ir::op::{Eval, EvalCx, Moves};
+use tfc_ir::op::{Eval, EvalCx, Moves, Stage};
 use tfc_ir::{Attr, Attrs, DType, Func, Graph, Node, NodeId, Op, Tensor, TensorType, ValueId};
 
 /// Folding must not grow the program.
@@ -36,7 +36,9 @@ fn fold_node(r: &mut Rewriter<'_>, id: NodeId) -> Result<Option<ValueId>, Stop> 
     let node = &r.old.nodes[id];
     let def = node.op.def();
     let Eval::Pure(eval) = def.eval else { return Ok(None) };
-    let skip = !node.op.is_pure() || node.op == Op::Const || def.is_random();
+    // What other processes have is not known here either.
+    let unknown = def.is_random() || def.stage == Stage::Source;
+    let skip = !node.op.is_pure() || node.op == Op::Const || unknown;
     let [result] = node.results.as_slice() else { return Ok(None) };
     if skip {
         return Ok(None);

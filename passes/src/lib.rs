@@ -17,11 +17,12 @@ pub mod mincut;
 pub mod numerics;
 pub mod pipeline;
 pub mod probe;
+pub mod replicas;
 mod restrict;
 pub mod sparse;
 pub mod split;
 mod util;
 
 pub use lower::lower;
-pub use pipeline::{Options, compile, run_passes};
+pub use pipeline::{Options, compile, run_passes, steps_text};
 pub use restrict::restrict;

@@ -12,6 +12,7 @@ use crate::expand::expand;
 use crate::fold::fold;
 use crate::mincut::mincut;
 use crate::numerics::numerics;
+use crate::replicas::replicas;
 use crate::sparse::sparse;
 use crate::split::split;
 use std::time::{Duration, Instant};
@@ -63,6 +64,8 @@ pub struct Options {
     pub unchecked: bool,
     /// Check every result for NaN and infinities.
     pub check_numerics: bool,
+    /// Also make the versions of entries that several processes run together.
+    pub replicas: bool,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -82,6 +85,11 @@ pub const PASSES: &[Pass] = &[
         run: checks,
     },
     Pass { name: "differentiate", description: "write gradients out", run: differentiate },
+    Pass {
+        name: "replicas",
+        description: "what several processes combine, for one of them and for several",
+        run: replicas,
+    },
     Pass {
         name: "egraph",
         description: "rewrite for cost, forward and backward together",
@@ -187,4 +195,12 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     crate::lower(&graph, &options.sources)
+}
+
+/// As [`compile`], up to the steps: what [`crate::lower`] makes of each entry before
+/// there are kernels, as text.
+pub fn steps_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>> {
+    let passes: Vec<&Pass> = PASSES.iter().collect();
+    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
+    Ok(crate::lower::steps_text(&graph))
 }

@@ -132,7 +132,7 @@ fn ops_and_gradients_agree_with_the_interpreter() {
 /// Every `vjp.<op>.<operand>` of the rule table writes out some gradient here.
 #[test]
 fn every_gradient_rule_applies() {
-    use tfc_ir::op::Kind;
+    use tfc_ir::op::ElementKind;
     use tfc_passes::egraph::rules::{self, Body};
     use tfc_passes::pipeline::{Details, PASSES, run_each};
     let mut found = std::collections::BTreeMap::new();
@@ -160,7 +160,10 @@ fn every_gradient_rule_applies() {
         let tfc_passes::egraph::lang::Kind::Vjp(op, wrt) = rule.roots[0] else { continue };
         let operand = op.def().operands[usize::from(wrt).min(op.def().operands.len() - 1)];
         // Nothing flows to integers and truth values.
-        let flows = !matches!(operand.kind, Kind::Int | Kind::Index | Kind::Bool | Kind::Key);
+        let flows = !matches!(
+            operand.kind,
+            ElementKind::Int | ElementKind::Index | ElementKind::Bool | ElementKind::Key
+        );
         let id = tfc_passes::egraph::analysis::RuleId(i as u16);
         if flows && found.get(&id).is_none_or(|n| *n == 0) {
             idle.push(&rule.name);

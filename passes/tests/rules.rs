@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use tfc_ir::eval::{Array, Data};
 use tfc_ir::lower::{Lower, Reduction};
 use tfc_ir::magnitude::Magnitude;
-use tfc_ir::op::{Eval, EvalCx, Kind as OperandKind};
+use tfc_ir::op::{ElementKind, Eval, EvalCx};
 use tfc_ir::rule::{Class, Fact, Group, Pat, PatHead, Pattern};
 use tfc_ir::{Attr, Attrs, DType, Dim, Op, Tensor, TensorType};
 use tfc_passes::egraph::analysis::{self, Graph, RuleId, TensorAnalysis};
@@ -130,13 +130,13 @@ impl Instance<'_> {
         analysis::add(&mut self.g, Op::Broadcast, attrs, &[scalar]).ok()
     }
 
-    fn random_type(&mut self, kind: OperandKind) -> TensorType {
+    fn random_type(&mut self, kind: ElementKind) -> TensorType {
         let dtype = match kind {
-            OperandKind::Bool => DType::Bool,
-            OperandKind::Float if !self.dtype.is_float() => DType::F32,
-            OperandKind::Num if self.dtype == DType::Bool => DType::I32,
-            OperandKind::Int | OperandKind::Index => DType::I32,
-            OperandKind::Key => DType::I64,
+            ElementKind::Bool => DType::Bool,
+            ElementKind::Float if !self.dtype.is_float() => DType::F32,
+            ElementKind::Num if self.dtype == DType::Bool => DType::I32,
+            ElementKind::Int | ElementKind::Index => DType::I32,
+            ElementKind::Key => DType::I64,
             _ => self.dtype,
         };
         TensorType::new(dtype, shape(self.rng))
@@ -177,7 +177,7 @@ impl Instance<'_> {
 
     fn build(&mut self, pat: &Pat, hint: Option<TensorType>) -> Option<Id> {
         let Pat::Op { head, label, args } = pat else {
-            let ty = hint.unwrap_or_else(|| self.random_type(OperandKind::Any));
+            let ty = hint.unwrap_or_else(|| self.random_type(ElementKind::Any));
             return self.leaf(pat, ty);
         };
         if let PatHead::Vjp(op, wrt) = head {
@@ -267,7 +267,7 @@ impl Instance<'_> {
         let mut ids: Vec<Id> = vec![];
         for arg in operands {
             let hint = ids.first().map(|id| self.ty(*id));
-            let ty = hint.unwrap_or_else(|| self.random_type(OperandKind::Float));
+            let ty = hint.unwrap_or_else(|| self.random_type(ElementKind::Float));
             ids.push(match arg {
                 Pat::Op { .. } => self.build(arg, Some(ty))?,
                 _ => self.leaf(arg, ty)?,

@@ -1,7 +1,7 @@
 //! Each pass alone on small graphs, as text; the plan and the kernels of a few.
 //!
 //! The first line of a case says what it shows: `//! pass; NAME`, `//! plan`,
-//! `//! kernels`, or `//! explain; MODE` for what the e-graph leaves and by which
+//! `//! steps`, `//! kernels`, or `//! explain; MODE` for what the e-graph leaves and by which
 //! rules. What it must look like stands beside it with the ending
 //! `.txt`; `UPDATE=1 cargo test` writes those files anew.
 
@@ -34,7 +34,8 @@ fn cases(dirs: &[&str]) -> Vec<PathBuf> {
     out
 }
 
-const DIRS: &[&str] = &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "plan"];
+const DIRS: &[&str] =
+    &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "replicas", "steps", "plan"];
 
 #[test]
 fn stages_look_as_they_should() {
@@ -51,7 +52,17 @@ fn stages_look_as_they_should() {
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 text::print(&out)
             }
+            None if first == "replicas" => {
+                let named = |p: &&Pass| ["differentiate", "replicas"].contains(&p.name);
+                let passes: Vec<&Pass> = PASSES.iter().filter(named).collect();
+                let options = Options { replicas: true, ..Options::default() };
+                let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {})
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                text::print(&out)
+            }
             Some(("explain", mode)) => explained(&path, &source, mode.trim()),
+            None if first == "steps" => tfc_passes::steps_text(&graph, &Options::default())
+                .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
             _ => {
                 let program = compile(&graph, &Options::default())
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));

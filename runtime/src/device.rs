@@ -123,6 +123,11 @@ impl Device for Cpu {
     unsafe fn launch(&self, call: &KernelCall, range: Range) -> Result<()> {
         let Range { extent, work, splits } = range;
         let threads = if splits { self.pool.parts_for(extent, work) } else { 1 };
+        if threads == 1 {
+            // SAFETY: the caller's promise.
+            unsafe { self.run(call, [0, extent as i64, 0, 0]) };
+            return Ok(());
+        }
         // Sixteen elements, when there are many: a part starts on a cache line.
         let grain = if extent >= 64 * 16 * threads { 16 } else { 1 };
         self.pool.ranges(extent, grain, threads, &|lo, hi| {

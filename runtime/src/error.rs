@@ -32,6 +32,8 @@
 //! | E0584 | a file to restore from has nothing that fits |
 //! | E0601 | a malformed or torn .safetensors |
 //! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |
+//! | E0701, E0702, E0703, E0704 | a peer is gone, is late, refused to let this process join, sent what does not fit |
+//! | E0705, E0706 | the environment of a job makes no sense; plain text to other hosts |
 //! | E0803, E0804 | a file cannot be written, read |
 //! | E0805, E0806 | the CPU lacks something; the program is damaged or of another version |
 //! | E0807 | a C header of another library |
@@ -53,6 +55,8 @@ pub enum Kind {
     Usage,
     /// The file system or the machine.
     Io,
+    /// Another process of the job.
+    Peer,
     /// The compiler or the runtime.
     Bug,
 }
@@ -63,6 +67,7 @@ impl Kind {
             Kind::Data => 1,
             Kind::Usage => 2,
             Kind::Io => 3,
+            Kind::Peer => 4,
             Kind::Bug => 101,
         }
     }
@@ -85,6 +90,11 @@ struct Inner {
 impl Error {
     fn new(kind: Kind, code: ErrorCode, message: String) -> Error {
         Error { inner: Box::new(Inner { code, kind, message, notes: vec![], help: None }) }
+    }
+
+    /// Another process of the job is the problem.
+    pub fn peer(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
+        Error::new(Kind::Peer, code.into(), message.into())
     }
 
     pub fn data(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {

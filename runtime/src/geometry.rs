@@ -89,6 +89,7 @@ impl Geometry<'_> {
             | Step::Assert { .. }
             | Step::CheckIndex(_)
             | Step::CheckFinite(_)
+            | Step::Exchange(_)
             | Step::Save { .. }
             | Step::Restore { .. } => Ok(()),
             Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {

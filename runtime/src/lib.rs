@@ -13,6 +13,7 @@
 //! | [`gemm`], [`conv`] | contractions |
 //! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
 //! | [`files`] | the one way files are written |
+//! | [`net`] | several processes that train as one |
 //! | [`io`] | .npy, .npz, .safetensors, literals |
 //! | [`cli`] | the command line of a compiled program |
 //! | [`capi`] | the C interface |
@@ -44,6 +45,7 @@ mod indices;
 pub mod io;
 pub mod mem;
 pub mod model;
+pub mod net;
 mod numerics;
 pub mod pool;
 pub mod queue;

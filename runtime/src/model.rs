@@ -8,6 +8,7 @@ use crate::exec::{Context, Run};
 use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
+use crate::net::Group;
 use crate::pool::Pool;
 use crate::queue::Queues;
 use crate::sandbox::Sandbox;
@@ -41,6 +42,8 @@ pub struct Model {
     directory: Mutex<PathBuf>,
     /// Where paths of the graph may lead.
     sandbox: Sandbox,
+    /// The processes it trains with.
+    group: std::sync::OnceLock<Arc<Group>>,
     /// Where `print` goes; standard error if nowhere.
     print: Option<Print>,
     /// What the kernels live in (JIT memory); dropped last.
@@ -215,7 +218,8 @@ impl Model {
         let state = State::new(&plan.vars)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
         let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
-        let packs = PackCache::new(variables.saturating_add(consts.len));
+        // Half as much again: the last lanes of a pack may be empty.
+        let packs = PackCache::new(variables.saturating_add(consts.len) / 2 * 3);
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
         let device = |d: &plan::Device| -> Box<dyn Device> {
@@ -236,6 +240,7 @@ impl Model {
             allow_nan: AtomicBool::new(false),
             directory: Mutex::default(),
             sandbox: options.sandbox,
+            group: std::sync::OnceLock::new(),
             print: options.print,
             _keep: options.keep,
         };
@@ -310,7 +315,8 @@ impl Model {
     /// The entries a user may call, with their indices.
     pub fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         let init = self.plan.init.map(|i| i as usize);
-        let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner;
+        let users =
+            move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner && e.replica_of.is_none();
         self.plan.entries.iter().enumerate().filter(users)
     }
 
@@ -393,6 +399,7 @@ impl Model {
 
     /// Looks at the feeds of a call: the sizes of its results are known then.
     pub fn prepare<'a>(&'a self, entry: usize, feeds: &'a [FeedView<'a>]) -> Result<Prepared<'a>> {
+        let entry = self.version(entry);
         let (e, state) = self.entry_at(entry)?;
         let mut prepared =
             Prepared { model: self, entry: e, state, feeds, ctx: Some(state.take()) };
@@ -408,11 +415,33 @@ impl Model {
     /// freed by itself: after 32 calls in a row that needed less than a quarter.
     pub fn trim(&self) {
         self.entries.iter().for_each(|e| e.lock().clear());
+        self.packs.clear();
     }
 
     /// Bytes that calls have left for later ones.
     pub fn working_memory(&self) -> usize {
-        self.entries.iter().map(|e| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>()).sum()
+        let kept = |e: &EntryState| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>();
+        self.entries.iter().map(kept).sum::<usize>() + self.packed_bytes()
+    }
+
+    /// From now on calls are made together with the other processes of a group: entries
+    /// that combine values over processes run in their version for several.
+    pub fn join(&self, group: Arc<Group>) {
+        // The first group stays.
+        let _ = self.group.set(group);
+    }
+
+    pub fn group(&self) -> Option<&Arc<Group>> {
+        self.group.get()
+    }
+
+    /// The version of an entry that is to be run.
+    fn version(&self, entry: usize) -> usize {
+        if self.group.get().is_none_or(|g| g.size() == 1) {
+            return entry;
+        }
+        let of = Some(entry as u32);
+        self.plan.entries.iter().position(|e| e.replica_of == of).unwrap_or(entry)
     }
 
     /// Variables an entry reads and does not write.

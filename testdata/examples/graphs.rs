@@ -4,7 +4,9 @@
 //!
 //! `graphs COUNT [FIRST] [THREADS]`; `graphs show SEED` prints one; `graphs dump DIR
 //! COUNT [FIRST]` writes graphs, feeds and what compiled code makes of them, for
-//! `testdata/oracle/graphs.py` to compare with JAX.
+//! `testdata/oracle/graphs.py` to compare with JAX; `graphs passes SEED B N` interprets
+//! one after each pass and shows the first numbers of every result, to find the pass
+//! that changes them.
 
 use std::path::Path;
 use std::time::Instant;
@@ -16,6 +18,10 @@ fn main() {
     let number = |i: usize, or: u64| args.get(i).and_then(|a| a.parse().ok()).unwrap_or(or);
     if args.first().is_some_and(|a| a == "show") {
         print!("{}", print_graph(&[Entry::generate(number(1, 0))]));
+        return;
+    }
+    if args.first().is_some_and(|a| a == "passes") {
+        passes(number(1, 0), number(2, 7), number(3, 7));
         return;
     }
     if args.first().is_some_and(|a| a == "dump") {
@@ -72,4 +78,30 @@ fn dump(dir: &Path, seed: u64) -> Result<(), String> {
     let file = |ending: &str| dir.join(format!("{seed}.{ending}"));
     std::fs::write(file("graph"), tfc_ir::text::print(&graph)).map_err(|e| e.to_string())?;
     tfc_runtime::io::write_tensors(&file("safetensors"), &all).map_err(|e| e.to_string())
+}
+
+/// Interprets a graph after each pass.
+fn passes(seed: u64, b: u64, n: u64) {
+    use tfc_passes::pipeline::{PASSES, Pass, run_each, run_passes};
+    let entry = Entry::generate(seed);
+    let dims = [("B", b), ("N", n)].map(|(name, size)| (name.to_string(), size as i64)).into();
+    let Some(feeds) = entry.feeds(&dims) else { return println!("sizes it refuses") };
+    let feeds: Vec<_> = feeds.into_iter().map(|(_, t)| t).collect();
+    let graph = tfc::parse(&print_graph(&[entry.clone()])).expect("a graph");
+    let show = |name: &str, graph: &tfc_ir::Graph| {
+        let graph = run_passes(graph, &["differentiate"]).expect("gradients");
+        let state = tfc_ir::interp::State::new(&graph);
+        let run = |mut state| tfc_ir::interp::run(&graph, &entry.name(), &feeds, &mut state);
+        match state.and_then(run) {
+            Err(e) => println!("{name}: {e}"),
+            Ok(results) => {
+                let first = |t: &tfc_ir::Tensor| t.to_f64().into_iter().take(2).collect::<Vec<_>>();
+                println!("{name}: {:?}", results.iter().map(first).collect::<Vec<_>>());
+            }
+        }
+    };
+    show("source", &graph);
+    let all: Vec<&Pass> = PASSES.iter().collect();
+    let options = tfc_passes::Options::default();
+    let _ = run_each(graph, &all, &options, &mut |ran, graph| show(ran.name, graph));
 }

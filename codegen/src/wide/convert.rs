@@ -3,7 +3,7 @@
 use super::lir::{Cc, Class, Op, V, W};
 use super::table;
 use super::value::Val;
-use super::{Result, Select, Unsupported};
+use super::{Result, Select};
 use tfc_kernel::{Scalar, ScalarOp, ScalarType};
 
 impl Select<'_> {
@@ -53,12 +53,35 @@ impl Select<'_> {
                 let zero = Val::Const(Scalar::of(from, 0.0));
                 return self.op(ScalarOp::Ne, Bool, &[from, from], &[x.clone(), zero]);
             }
-            (F32 | F64, I32 | I64) => return Err(Unsupported("a float to an integer, uniform")),
+            (F32 | F64, I32 | I64) => self.float_to_int(from, to, x)?,
             (F32, F32) | (F64, F64) | (I32, I32) | (I64, I64) | (Bool, Bool) => {
                 return Ok(x.clone());
             }
         };
         Ok(Val::Uniform(v))
+    }
+
+    /// Truncated and saturated; the machine gives the smallest number for what is
+    /// out of range.
+    fn float_to_int(&mut self, from: ScalarType, to: ScalarType, x: &Val) -> Result<V> {
+        let v = self.in_vector(x)?;
+        let double = from == ScalarType::F64;
+        let int = self.plain(Op::FromFloat { double }, Class::General, &[v], None);
+        let (bool, limit) = (ScalarType::Bool, Val::Const(Scalar::of(from, 2f64.powi(63))));
+        let high = self.op(ScalarOp::Le, bool, &[from, from], &[limit, x.clone()])?;
+        let number = self.op(ScalarOp::Eq, bool, &[from, from], &[x.clone(), x.clone()])?;
+        let (high, number) = (self.in_general(&high)?, self.in_general(&number)?);
+        let (most, zero) = (self.imm(i64::MAX), self.imm(0));
+        let mut int = self.plain(Op::Choose, Class::General, &[most, int, high], None);
+        int = self.plain(Op::Choose, Class::General, &[int, zero, number], None);
+        if to == ScalarType::I32 {
+            for (limit, cc) in [(i32::MAX, Cc::Gt), (i32::MIN, Cc::Lt)] {
+                let limit = self.imm(i64::from(limit));
+                let beyond = self.general(Op::Set(cc), true, int, Some(limit), None);
+                int = self.plain(Op::Choose, Class::General, &[limit, int, beyond], None);
+            }
+        }
+        Ok(int)
     }
 
     pub(super) fn convert_lanes(
@@ -119,8 +142,9 @@ impl Select<'_> {
                 let [a, b] = [x[0], x[1]].map(|x| self.row(&table::CVTQQ2PS, w, &[x], None));
                 out.push(self.join(a, b));
             }),
+            // Only AVX-512 has these.
             (F32 | F64, I64) | (I64, F32 | F64) => {
-                return Err(Unsupported("eight-byte integers and floats without AVX-512"));
+                return self.by_lane(ScalarOp::Convert, to, &[from], args);
             }
             (Bool, to) => {
                 let one = self.in_lanes(to, &Val::Const(Scalar::of(to, 1.0)))?;

@@ -930,6 +930,17 @@ impl<'a> Encode<'a> {
                 };
                 self.emit(code, &[R(to), R(to), from])?;
             }
+            Op::FromFloat { double } => {
+                let Some(a) = a else { return Ok(()) };
+                let from = self.vector(a, W::W128, 1)?;
+                let code = match (self.evex, double) {
+                    (false, false) => Code::VEX_Vcvttss2si_r64_xmmm32,
+                    (false, true) => Code::VEX_Vcvttsd2si_r64_xmmm64,
+                    (true, false) => Code::EVEX_Vcvttss2si_r64_xmmm32_sae,
+                    (true, true) => Code::EVEX_Vcvttsd2si_r64_xmmm64_sae,
+                };
+                self.emit(code, &[R(g(to)), R(from)])?;
+            }
             Op::LowBits => {
                 if let Some(a) = a {
                     let count = self.general(a, RDX)?;

@@ -130,6 +130,10 @@ pub(super) enum Op {
     ToFloat {
         double: bool,
     },
+    /// The float in the lowest lane as a 64-bit integer, truncated.
+    FromFloat {
+        double: bool,
+    },
     /// The low bits of all ones, as many as `a` says.
     LowBits,
     Lea,

@@ -78,7 +78,7 @@ impl Select<'_> {
         }
     }
 
-    fn advance(&mut self, i: V, by: i64) {
+    pub(super) fn advance(&mut self, i: V, by: i64) {
         let src = [Some(i), None, None];
         self.push(Inst { dst: Some(i), src, imm: Some(by), ..Inst::new(Op::Add) });
     }
@@ -212,7 +212,7 @@ impl Select<'_> {
             varying: divergence::varying(l),
             unroll: unroll as usize,
             tail: vec![],
-            counts: vec![],
+            left: None,
             tail8: BTreeMap::new(),
             scope: self.scopes.len() - 1,
             first: self.f.classes.len() as u32,
@@ -224,13 +224,23 @@ impl Select<'_> {
         if known.is_none_or(|n| n >= unroll * lanes) {
             self.whole_vectors(l, &invariant, i, bounds.hi, known, unroll, &reductions)?;
         }
-        if known.is_none_or(|n| n % (unroll * lanes) != 0) {
-            let again = unroll > least;
+        let mut again = unroll > least;
+        // Masks are cheap with AVX-512; without, masked stores are not.
+        let few = least * lanes;
+        if again && !self.evex && known.is_none_or(|n| n % (unroll * lanes) >= few) {
+            if let Some(group) = &mut self.group {
+                group.unroll = least as usize;
+            }
+            self.whole_vectors(l, &invariant, i, bounds.hi, None, least, &reductions)?;
+            again = false;
+        }
+        let at_once = if again { unroll * lanes } else { few };
+        if known.is_none_or(|n| n % at_once != 0) {
             self.rest(l, &invariant, i, bounds.hi, known, least, again, &mut reductions)?;
         }
         self.group = None;
         for (r, result) in reductions.iter().zip(&results) {
-            self.finish(r, result, bounds, i, known)?;
+            self.finish(r, result, bounds, known)?;
         }
         self.close(l);
         self.here(exit);
@@ -303,21 +313,13 @@ impl Select<'_> {
         };
         let left = self.general(Op::Sub, true, hi_value, Some(i), None);
         let mut tail = vec![];
-        let mut counts = vec![];
         for u in 0..vectors {
             tail.push(self.first_lanes(left, u * lanes));
-            if !self.evex {
-                let count = self.general(Op::Sub, true, left, None, Some(u * lanes));
-                let most = self.imm(lanes);
-                let fits = self.general(Op::Set(Cc::Lt), true, count, Some(most), None);
-                let choice = [count, most, fits];
-                counts.push(self.plain(Op::Choose, Class::General, &choice, None));
-            }
         }
         if let Some(group) = &mut self.group {
             group.unroll = vectors as usize;
             group.tail = tail;
-            group.counts = counts;
+            group.left = Some(left);
         }
         let mut whole = vec![];
         if reductions.iter().any(|r| r.ty.is_float()) {
@@ -534,7 +536,6 @@ impl Select<'_> {
         r: &Reduction,
         result: &Val,
         bounds: Bounds,
-        i: V,
         known: Option<i64>,
     ) -> Result<()> {
         let (mut w, ty) = (self.width(), r.ty);
@@ -576,7 +577,7 @@ impl Select<'_> {
         let new = self.op(op, ty, &[ty, ty], &args)?;
         self.overwrite(result, &new);
         if !r.terms.is_empty() {
-            self.last_terms(r, result, bounds, i, known)?;
+            self.last_terms(r, result, bounds, known)?;
         }
         Ok(())
     }
@@ -603,7 +604,6 @@ impl Select<'_> {
         r: &Reduction,
         result: &Val,
         bounds: Bounds,
-        i: V,
         known: Option<i64>,
     ) -> Result<()> {
         let (first, last) = (PARTIALS - GROUP, PARTIALS - 1);
@@ -615,7 +615,6 @@ impl Select<'_> {
             }
             return Ok(());
         }
-        let _ = i;
         let n = match (bounds.hi, bounds.lo) {
             (End::At(hi), Some(lo)) => self.general(Op::Sub, true, hi, Some(lo), None),
             (End::At(hi), None) => hi,

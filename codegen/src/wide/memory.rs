@@ -22,7 +22,7 @@ enum Place {
     Far(Mem, Vec<V>),
 }
 
-fn cell(dtype: DType) -> Cell {
+pub(super) fn cell(dtype: DType) -> Cell {
     match dtype {
         DType::I8 => Cell::I8,
         DType::U8 | DType::Bool => Cell::U8,
@@ -362,33 +362,34 @@ impl Select<'_> {
                             [*d, high].map(|half| self.row(&table::PMOVSXDQ, w, &[half], None))
                         })
                         .collect();
-                    self.gather_far(dtype, mem, &far)
+                    Ok(self.gather_far(dtype, mem, &far))
                 }
-                _ => Err(Unsupported("a gather of narrow elements")),
+                _ => self.load_each(dtype, mem, &distances, false),
             },
-            Place::Far(mem, distances) => self.gather_far(dtype, mem, &distances),
+            Place::Far(mem, distances) => match dtype {
+                DType::F32 | DType::I32 | DType::F64 | DType::I64 => {
+                    Ok(self.gather_far(dtype, mem, &distances))
+                }
+                _ => self.load_each(dtype, mem, &distances, true),
+            },
         }
     }
 
-    fn gather_far(&mut self, dtype: DType, mem: Mem, distances: &[V]) -> Result<Val> {
+    fn gather_far(&mut self, dtype: DType, mem: Mem, distances: &[V]) -> Val {
         let w = self.width();
         let mut out = vec![];
         for (i, d) in distances.iter().enumerate() {
             let (instance, part) = (i / 2, Some(i % 2));
-            out.push(match dtype {
-                DType::F64 | DType::I64 => {
-                    self.gather(&table::GATHERQPD, w, mem, *d, instance, part)
-                }
-                DType::F32 | DType::I32 => {
-                    self.gather(&table::GATHERQPS, w, mem, *d, instance, part)
-                }
-                _ => return Err(Unsupported("a gather of narrow elements")),
-            });
+            let row = match dtype.size() {
+                8 => &table::GATHERQPD,
+                _ => &table::GATHERQPS,
+            };
+            out.push(self.gather(row, w, mem, *d, instance, part));
         }
         if matches!(dtype, DType::F32 | DType::I32) {
             out = out.chunks(2).map(|halves| self.join(halves[0], halves[1])).collect();
         }
-        Ok(Val::Lanes(out))
+        Val::Lanes(out)
     }
 
     /// Elements at `mem` plus the distances.
@@ -442,7 +443,7 @@ impl Select<'_> {
     }
 
     /// An address as a number.
-    fn flat(&mut self, mem: Mem) -> V {
+    pub(super) fn flat(&mut self, mem: Mem) -> V {
         if let (Base::Reg(v), None, 0) = (mem.base, mem.index, mem.disp) {
             return v;
         }
@@ -451,7 +452,7 @@ impl Select<'_> {
         dst
     }
 
-    fn load_one(&mut self, dtype: DType, mem: Mem) -> Result<V> {
+    pub(super) fn load_one(&mut self, dtype: DType, mem: Mem) -> Result<V> {
         let w = W::W128;
         let number = |s: &mut Self| {
             let dst = s.f.reg(Class::General);
@@ -548,33 +549,6 @@ impl Select<'_> {
         }
     }
 
-    /// Copies the elements of the lanes that count, one by one; `out` of the frame
-    /// or into it.
-    fn copy_elements(&mut self, dtype: DType, instance: usize, mem: Mem, frame: Mem, out: bool) {
-        let Some(count) = self.group.as_ref().and_then(|g| g.counts.get(instance).copied()) else {
-            return;
-        };
-        let (there, size) = (self.flat(mem), dtype.size() as u8);
-        let (top, done) = (self.f.label(), self.f.label());
-        let lane = self.imm(0);
-        self.jump(Cc::Le, count, None, Some(0), done);
-        self.push(Inst::new(Op::Begin));
-        self.here(top);
-        let outside = Mem { base: Base::Reg(there), index: Some(lane), scale: size, disp: 0 };
-        let inside = Mem { index: Some(lane), scale: size, ..frame };
-        let (from, to) = if out { (inside, outside) } else { (outside, inside) };
-        let v = self.f.reg(Class::General);
-        let op = Op::LoadGeneral(cell(dtype));
-        self.push(Inst { dst: Some(v), mem: Some(from), ..Inst::new(op) });
-        let op = Op::StoreGeneral(cell(dtype));
-        self.push(Inst { src: [Some(v), None, None], mem: Some(to), ..Inst::new(op) });
-        let src = [Some(lane), None, None];
-        self.push(Inst { dst: Some(lane), src, imm: Some(1), ..Inst::new(Op::Add) });
-        self.jump(Cc::Lt, lane, Some(count), None, top);
-        self.push(Inst::new(Op::End));
-        self.here(done);
-    }
-
     pub(super) fn store(&mut self, buf: u32, at: &Ix, value: &Val) -> Result<()> {
         let dtype = self.kernel.bufs[buf as usize].dtype;
         let ty = ScalarType::of(dtype);
@@ -592,17 +566,17 @@ impl Select<'_> {
                 }
                 Ok(())
             }
-            Place::Near(mem, distances) if self.evex => {
+            Place::Near(mem, distances)
+                if self.evex && matches!(dtype, DType::F32 | DType::I32) =>
+            {
                 let lanes = self.in_lanes(ty, value)?;
-                if !matches!(dtype, DType::F32 | DType::I32) {
-                    return Err(Unsupported("a scatter of these elements"));
-                }
                 for (i, (d, v)) in distances.iter().zip(lanes).enumerate() {
                     self.scatter(&table::SCATTERDPS, mem, *d, v, i);
                 }
                 Ok(())
             }
-            Place::Near(..) | Place::Far(..) => Err(Unsupported("a scatter")),
+            Place::Near(mem, distances) => self.store_each(dtype, mem, &distances, false, value),
+            Place::Far(mem, distances) => self.store_each(dtype, mem, &distances, true, value),
         }
     }
 
@@ -620,7 +594,7 @@ impl Select<'_> {
         self.store_row(row, w, v, mem, Some(mask), None);
     }
 
-    fn store_one(&mut self, dtype: DType, mem: Mem, value: &Val) -> Result<()> {
+    pub(super) fn store_one(&mut self, dtype: DType, mem: Mem, value: &Val) -> Result<()> {
         let w = W::W128;
         let number = match dtype {
             DType::F32 | DType::F64 => {

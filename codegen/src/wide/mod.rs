@@ -4,7 +4,7 @@
 //! this emitter writes 256 and 512 bits wide code through an assembler
 //! (`iced-x86`); the program has it as further versions of those kernels. The
 //! pieces, in the order of work:
-//! - this file and [`loops`], [`memory`], [`ops`], [`convert`], [`value`]:
+//! - this file and [`loops`], [`memory`], [`ops`], [`convert`], [`each`], [`value`]:
 //!   kernel IR to instructions on virtual registers ([`lir`]);
 //! - [`alloc`]: machine registers; [`encode`]: bytes; [`table`]: the instructions.
 //!
@@ -21,6 +21,7 @@
 
 mod alloc;
 mod convert;
+mod each;
 mod encode;
 mod lir;
 mod loops;
@@ -102,8 +103,8 @@ struct Group {
     unroll: usize,
     /// The lanes that count, for each of those vectors; all if there are none.
     tail: Vec<V>,
-    /// How many they are (a general register), for each of those vectors.
-    counts: Vec<V>,
+    /// The iterations that are left, then.
+    left: Option<V>,
     /// The same for vectors of eight-byte lanes.
     tail8: BTreeMap<(usize, usize), V>,
     /// The scope of the loop.

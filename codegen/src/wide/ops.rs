@@ -68,6 +68,8 @@ impl Select<'_> {
             ScalarOp::Shl | ScalarOp::ShrArith | ScalarOp::ShrLogic => {
                 self.shift_lanes(op, to, args)
             }
+            // No machine divides integers in lanes.
+            ScalarOp::Div | ScalarOp::Rem if !to.is_float() => self.by_lane(op, to, tys, args),
             _ => {
                 let lanes: Vec<Vec<V>> = args
                     .iter()
@@ -91,7 +93,7 @@ impl Select<'_> {
         }
     }
 
-    fn uniform_op(
+    pub(super) fn uniform_op(
         &mut self,
         op: ScalarOp,
         to: ScalarType,
@@ -488,7 +490,6 @@ impl Select<'_> {
                 let ones = self.constant(Scalar::I32(-1), w);
                 return Ok(self.row(&table::PXOR, w, &[v[0], ones], None));
             }
-            Div | Rem => return Err(Unsupported("division of integers in lanes")),
             _ => return Err(Unsupported("an operation on integers in lanes")),
         };
         Ok(self.row(row, w, v, None))

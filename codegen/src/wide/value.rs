@@ -136,7 +136,8 @@ impl Select<'_> {
     /// if it is known there.
     fn splat(&mut self, ty: ScalarType, v: V) -> V {
         let Some(group) = &self.group else { return self.splat_here(ty, v) };
-        if v.0 >= group.first {
+        // The loop's own counter is made before it, and changes in it.
+        if v.0 >= group.first || self.vars.get(&group.var) == Some(&v) {
             return self.splat_here(ty, v);
         }
         if let Some(found) = group.splats.get(&(v, ty)) {

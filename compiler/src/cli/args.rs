@@ -64,6 +64,8 @@ pub enum Command {
     Explain(Explain),
     /// Measure an entry on generated data
     Bench(Bench),
+    /// Run several processes of a program on this machine, as one job
+    Launch(Launch),
     /// List, check and compare checkpoints
     Ckpt(Ckpt),
     /// Compare every gradient of a graph with finite differences
@@ -193,7 +195,7 @@ pub struct Compile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum CpuKind {
-    /// New and old ones: two versions of each kernel, chosen when the program starts
+    /// New and old ones: versions of each kernel for SSE4.1, AVX2 and AVX-512, chosen when the program starts
     Portable,
     /// Any of the last fifteen years: one version, smaller and slower
     Baseline,
@@ -556,4 +558,33 @@ pub struct Ops {
 pub struct Completions {
     #[arg(value_enum, value_name = "SHELL")]
     pub shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  tfc launch -n 2 ./mlp train --feed x=x.npy --feed y=y.npy --batch 64 --state mlp.safetensors
+  tfc launch -n 4 --restarts 3 ./mlp train --feed x=x.npy --feed y=y.npy --batch 64 --checkpoint-dir ck
+
+On a cluster the same program runs under `mpirun`, `srun` or torchrun.")]
+pub struct Launch {
+    /// Number of processes
+    #[arg(short = 'n', long = "workers", value_name = "N", default_value = "2", value_parser = workers)]
+    pub workers: usize,
+
+    /// Start the job again from its last checkpoint when a process fails, this often at most
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    pub restarts: usize,
+
+    /// Threads of each process [default: the machine's, divided among them]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+
+    /// The program and its own command line
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub command: Vec<String>,
+}
+
+fn workers(text: &str) -> Result<usize, String> {
+    let n: usize = text.parse().map_err(|_| "expected a number of processes")?;
+    if (1..=1024).contains(&n) { Ok(n) } else { Err("expected 1 to 1024 processes".into()) }
 }

@@ -66,7 +66,8 @@ pub fn run(args: &args::Compile) -> Result<Done> {
             check_destination(path, &sources, args.output.is_none())?;
         }
     }
-    let options = super::options(&args.codegen);
+    let replicas = artifacts.contains(&Artifact::Executable);
+    let options = super::options(&args.codegen).replicas(replicas);
     let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     // Checkpoints are the whole graph's, whichever entries are compiled.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);

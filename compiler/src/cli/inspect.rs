@@ -689,6 +689,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
                 "loops"
             }
             Step::Queue(_) => "queue operations",
+            Step::Exchange(_) => "exchanges",
         };
         *out.entry(kind).or_insert(0) += 1;
     }

@@ -13,6 +13,7 @@ mod explain;
 mod fmt;
 mod gradcheck;
 mod inspect;
+mod launch;
 mod new;
 mod ops;
 mod opt;
@@ -131,6 +132,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Explain(args) => explain::run(args).map(Done::from),
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args, json),
+        Command::Launch(args) => launch::run(args),
         Command::Ckpt(args) => ckpt::run(args, json),
         Command::Gradcheck(args) => gradcheck::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),

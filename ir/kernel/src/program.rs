@@ -6,8 +6,8 @@ use crate::contract::Contraction;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use tfc_abi::plan::{
-    BufId, ConvKind, Dispatch, Entry, Epilogue, Expr, ExprId, ExprOp, HOST, Home, Plan, Port,
-    QueueAction, Step, Steps,
+    BufId, Combine, ConvKind, Dispatch, Entry, Epilogue, Expr, ExprId, ExprOp, HOST, Home, Plan,
+    Port, QueueAction, Step, Steps,
 };
 
 #[derive(Clone, Debug, Default)]
@@ -83,7 +83,11 @@ fn print(plan: &Plan, out: &mut String) -> fmt::Result {
             writeln!(
                 out,
                 "{} {}({}) -> ({}) {{",
-                if entry.runner { "runner" } else { "entry" },
+                match (entry.runner, entry.replica_of) {
+                    (true, _) => "runner",
+                    (_, Some(_)) => "replica",
+                    _ => "entry",
+                },
                 entry.name,
                 ports(&entry.params),
                 ports(&entry.results)
@@ -229,6 +233,15 @@ impl Printer<'_> {
                 }
                 Step::CheckFinite(c) => {
                     writeln!(out, "check_finite [{}]", self.bufs(&c.bufs))?;
+                }
+                Step::Exchange(x) => {
+                    let how = match x.combine {
+                        Combine::Mean => "mean",
+                        Combine::Sum => "sum",
+                        Combine::Max => "max",
+                        Combine::Min => "min",
+                    };
+                    writeln!(out, "exchange {how} [{}]", self.bufs(&x.bufs))?;
                 }
                 Step::CheckIndex(c) => {
                     let [size, width] = [c.size, c.width].map(|e| self.exprs(&[e]));

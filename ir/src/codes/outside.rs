@@ -445,8 +445,54 @@ pub const CODES: &[Code] = &[
     late("E0605", "no such variable", "The program has no variable of this name."),
     late(
         "E0701",
-        "a peer was lost",
-        "Another process of the job did not answer in time. The message names it and what was waited for.",
+        "a worker is gone",
+        "Another process of the job has ended, or cannot be reached. The message names it, what \
+         was being exchanged and the line of the graph. Its own output says why it ended. Nothing \
+         of the unfinished step is kept: `--resume` goes on from the last checkpoint.",
+    ),
+    late(
+        "E0702",
+        "a worker is late",
+        "Another process of the job did not answer in time, or was not started. `--peer-timeout` \
+         is how long a step waits for it, `--join-timeout` how long the start does.",
+    ),
+    late(
+        "E0703",
+        "a worker may not join",
+        "All processes of a job run the same program, with the same number of workers and the \
+         same token; whoever does not is refused. The message has both sides.",
+    ),
+    late(
+        "E0704",
+        "a message that does not fit",
+        "Another process sent something that is not what the step needs: a message of an earlier \
+         run, of another step, or no message of tfc's at all. It was not used.",
+    ),
+    command(
+        "E0705",
+        "a job that makes no sense",
+        "The environment says that this process is one of several (`TFC_RANK`, `RANK`, \
+         `SLURM_PROCID`, `TF_CONFIG`, `mpirun`), but not all that is needed to find the others, \
+         or something impossible. `--mode local` takes no notice of it.",
+        "graph m\nvar w: f32[] = 1\ndim B\nentry train(x: f32[B]) -> (loss: f32[]) {\n  loss = mean((x - w) * (x - w))\n  minimize loss over [w] with sgd()\n  return loss\n}\nfunc sgd(var p, grad: _[..]) {\n  p -= 0.1 * grad\n}\n",
+        "tfc compile m.graph -o m && TFC_RANK=0 ./m train --feed 'x=[1, 2]' --state s.safetensors",
+        "tfc compile m.graph -o m && TFC_RANK=0 ./m train --feed 'x=[1, 2]' --state s.safetensors --mode local",
+    ),
+    late(
+        "E0706",
+        "plain text to other hosts",
+        "Workers talk without encryption. On one machine that is nobody else's business; on a \
+         network it must be asked for, with TFC_PLAINTEXT=1, or be left to `mpirun`.",
+    ),
+    command(
+        "E0707",
+        "nothing to share",
+        "Only what combines values over processes can be run by several of them: an entry with \
+         `minimize` or `all_reduce`, on feeds that are cut into batches of at least one example \
+         for each.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]'",
+        "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]' --mode local",
     ),
     command(
         "E0801",

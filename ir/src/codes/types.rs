@@ -322,4 +322,11 @@ pub const CODES: &[Code] = &[
         "entry f(x: f32[4, 3]) -> f32[4, 5] {\n  return top_k(x, k: 5, axis: 1)\n}\n",
         "entry f(x: f32[4, 3]) -> f32[4, 2] {\n  return top_k(x, k: 2, axis: 1)\n}\n",
     ),
+    graph(
+        "E0245",
+        "values that cannot be combined over processes",
+        "`all_reduce` forms a `mean`, `sum`, `max` or `min`; a mean is of floats.",
+        "entry f(n: i32[]) -> i32[] {\n  return all_reduce(n, op: \"mean\")\n}\n",
+        "entry f(n: i32[]) -> i32[] {\n  return all_reduce(n, op: \"sum\")\n}\n",
+    ),
 ];

@@ -11,7 +11,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "abs",
     summary: "Takes the absolute value of every element. The derivative at 0 is taken to be 0.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

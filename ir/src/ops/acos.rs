@@ -11,7 +11,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "acos",
     summary: "Gives the angle, between 0 and pi, whose cosine every element is; NaN beyond 1.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -11,7 +11,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "acosh",
     summary: "Gives the number, not negative, whose hyperbolic cosine every element is; NaN below 1.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,
@@ -29,5 +29,5 @@ pub const DEF: OpDef = OpDef {
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
     lower: Lower::Map(|k, a| k.call(Elementary::Acosh, a)),
-    eval: Eval::Pure(|cx| eval_float(cx, libm::acosh)),
+    eval: Eval::Pure(|cx| eval_float(cx, |x| (Elementary::Acosh.def().reference)(&[x]))),
 };

@@ -8,7 +8,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "all",
     summary: "Tells, over the given axes, whether all elements are true; over none it is true.",
-    operands: &[Operand::one("x", Kind::Bool)],
+    operands: &[Operand::one("x", ElementKind::Bool)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

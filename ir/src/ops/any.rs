@@ -8,7 +8,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "any",
     summary: "Tells, over the given axes, whether any element is true; over none it is false.",
-    operands: &[Operand::one("x", Kind::Bool)],
+    operands: &[Operand::one("x", ElementKind::Bool)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -9,7 +9,7 @@ pub const DEF: OpDef = OpDef {
     name: "argmin",
     summary: "Gives the index of the smallest element along an axis: the first of equal ones, and the \
               first NaN if there is one. Along an axis that turns out empty it is 0.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: ARG_ATTRS,
     regions: &[],
     effect: Effect::Pure,

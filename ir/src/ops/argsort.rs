@@ -12,7 +12,7 @@ pub const DEF: OpDef = OpDef {
     name: "argsort",
     summary: "Gives the indices that put the elements along an axis in order, as i32. Equal elements \
               keep their order, and NaN comes last in either direction.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: SORT_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "asin",
     summary: "Gives the angle, between -pi/2 and pi/2, whose sine every element is; NaN beyond 1.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "asinh",
     summary: "Gives the number whose hyperbolic sine every element is.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

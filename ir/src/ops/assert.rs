@@ -8,7 +8,7 @@ use crate::{Attr, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "assert",
     summary: "Fails the call with a message unless every element of `cond` is true.",
-    operands: &[Operand::one("cond", Kind::Bool)],
+    operands: &[Operand::one("cond", ElementKind::Bool)],
     attrs: &[AttrSpec {
         name: "message",
         kind: AttrKind::Str,

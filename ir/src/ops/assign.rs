@@ -8,7 +8,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "assign",
     summary: "Gives a variable a new value of its own type.",
-    operands: &[Operand::one("value", Kind::Any)],
+    operands: &[Operand::one("value", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

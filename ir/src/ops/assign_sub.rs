@@ -8,7 +8,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "assign_sub",
     summary: "Subtracts a value from a variable.",
-    operands: &[Operand::one("value", Kind::Num)],
+    operands: &[Operand::one("value", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

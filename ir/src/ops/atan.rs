@@ -12,7 +12,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "atan",
     summary: "Gives the angle, between -pi/2 and pi/2, whose tangent every element is.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "atan2",
     summary: "Gives the angle, between -pi and pi, of the point (x, y) seen from the origin. The \
               signs of zeros count, as in C.",
-    operands: &[Operand::one("y", Kind::Float), Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("y", ElementKind::Float), Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

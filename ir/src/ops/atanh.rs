@@ -12,7 +12,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "atanh",
     summary: "Gives the number whose hyperbolic tangent every element is; NaN beyond 1.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -14,7 +14,7 @@ pub const DEF: OpDef = OpDef {
     name: "avg_pool",
     summary: "The mean of each window of an image [batch, channels, height, width]; padding does \
               not count, neither in the sum nor in the number of elements.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: POOL_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     name: "avg_pool_grad",
     summary: "The gradient of `avg_pool` with respect to its image of the given shape: each \
               window's gradient is spread evenly over the elements it saw.",
-    operands: &[Operand::one("ct", Kind::Float)],
+    operands: &[Operand::one("ct", ElementKind::Float)],
     attrs: POOL_GRAD_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -15,7 +15,7 @@ use ndarray::IxDyn;
 pub const DEF: OpDef = OpDef {
     name: "broadcast",
     summary: "Repeats a tensor to a larger shape: operand axis i becomes result axis `axes[i]`.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[
         AttrSpec { name: "shape", kind: AttrKind::Shape, default: None, doc: "the result shape" },
         AttrSpec {

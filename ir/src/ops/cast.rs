@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     name: "cast",
     summary: "Converts elements to another type. Floats become integers by truncation, with \
               saturation; NaN becomes 0. Numbers become bool by `!= 0`.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "to",
         kind: AttrKind::DType,

@@ -12,7 +12,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "cbrt",
     summary: "Takes the cube root of every element, of negative ones too.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

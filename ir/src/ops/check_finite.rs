@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Fails the call if `x` is NaN or infinite anywhere. With `from`, the values `x` was \
               computed from, it fails only if it was computed there: a NaN where none of them is \
               NaN, an infinity where all of them are finite.",
-    operands: &[Operand::one("x", Kind::Float), Operand::many("from", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float), Operand::many("from", ElementKind::Float)],
     attrs: &[
         text("name", "what `x` is called, for the message"),
         text("user", "the op `x` is the result of; none for a loss"),

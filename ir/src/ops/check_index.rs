@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "check_index",
     summary: "Fails the call unless every index, and the `width - 1` after it, is one that an axis \
               of this size has: what ops with `bounds: \"check\"` come down to.",
-    operands: &[Operand::one("ids", Kind::Int)],
+    operands: &[Operand::one("ids", ElementKind::Int)],
     attrs: &[
         AttrSpec {
             name: "size",

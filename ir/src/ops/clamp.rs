@@ -13,9 +13,9 @@ pub const DEF: OpDef = OpDef {
     summary: "Limits `x` to the interval from `lo` to `hi`: min(max(x, lo), hi). NaN stays NaN. \
               At the ends of the interval the gradient goes to `x`.",
     operands: &[
-        Operand::one("x", Kind::Num),
-        Operand::one("lo", Kind::Num),
-        Operand::one("hi", Kind::Num),
+        Operand::one("x", ElementKind::Num),
+        Operand::one("lo", ElementKind::Num),
+        Operand::one("hi", ElementKind::Num),
     ],
     attrs: &[],
     regions: &[],

@@ -13,7 +13,7 @@ use ndarray::Axis;
 pub const DEF: OpDef = OpDef {
     name: "concat",
     summary: "Joins tensors along an axis; all other axes must agree.",
-    operands: &[Operand::one("x", Kind::Any), Operand::many("more", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any), Operand::many("more", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "axis",
         kind: AttrKind::Int,

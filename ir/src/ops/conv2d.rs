@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "conv2d",
     summary: "Slides filters [out channels, in channels / groups, rows, columns] over images \
               [batch, channels, height, width] (without flipping them) and sums products.",
-    operands: &[Operand::one("x", Kind::Num), Operand::one("filter", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num), Operand::one("filter", ElementKind::Num)],
     attrs: &[STRIDE, PAD, DILATION, GROUPS],
     regions: &[],
     effect: Effect::Pure,

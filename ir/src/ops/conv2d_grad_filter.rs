@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "conv2d_grad_filter",
     summary: "The gradient of `conv2d` with respect to its filter of the given rows and columns, \
               from the image and the gradient of its result.",
-    operands: &[Operand::one("x", Kind::Num), Operand::one("ct", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num), Operand::one("ct", ElementKind::Num)],
     attrs: &[STRIDE, PAD, DILATION, GROUPS, KERNEL],
     regions: &[],
     effect: Effect::Pure,

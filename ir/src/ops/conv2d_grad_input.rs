@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "conv2d_grad_input",
     summary: "The gradient of `conv2d` with respect to its image of the given shape, from the \
               gradient of its result and the filter. Also known as transposed convolution.",
-    operands: &[Operand::one("ct", Kind::Num), Operand::one("filter", Kind::Num)],
+    operands: &[Operand::one("ct", ElementKind::Num), Operand::one("filter", ElementKind::Num)],
     attrs: &[STRIDE, PAD, DILATION, GROUPS, IMAGE],
     regions: &[],
     effect: Effect::Pure,

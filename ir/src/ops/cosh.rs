@@ -12,7 +12,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "cosh",
     summary: "Takes the hyperbolic cosine of every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ use crate::{Attr, Attrs, DType, Dim, Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "cumprod",
     summary: "Gives running products along an axis: each element combined with all before it.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: SCAN_ATTRS,
     regions: &[],
     effect: Effect::Pure,

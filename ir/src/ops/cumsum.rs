@@ -9,7 +9,7 @@ use crate::{Attr, Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "cumsum",
     summary: "Gives running sums along an axis: each element combined with all before it.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: SCAN_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -9,7 +9,7 @@ pub const DEF: OpDef = OpDef {
     summary: "The value of the region `forward` on the operands. Its gradients are not derived: \
               the region `backward` gives them, one for each float operand, from the operands, \
               the value and the gradient flowing into it.",
-    operands: &[Operand::many("operands", Kind::Any)],
+    operands: &[Operand::many("operands", ElementKind::Any)],
     attrs: &[],
     regions: &["forward", "backward"],
     effect: Effect::Regions,

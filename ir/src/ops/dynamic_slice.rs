@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Takes a box of the given sizes that begins at `starts`, one integer scalar for each \
               axis. A box that sticks out fails the call; with `bounds: \"clamp\"` it is moved so \
               that it fits.",
-    operands: &[Operand::one("x", Kind::Any), Operand::many("starts", Kind::Int)],
+    operands: &[Operand::one("x", ElementKind::Any), Operand::many("starts", ElementKind::Int)],
     attrs: &[
         AttrSpec {
             name: "sizes",

@@ -15,9 +15,9 @@ pub const DEF: OpDef = OpDef {
     summary: "`x` with the box that begins at `starts` replaced by `update`. A box that sticks \
               out fails the call; with `bounds: \"clamp\"` it is moved so that it fits.",
     operands: &[
-        Operand::one("x", Kind::Any),
-        Operand::one("update", Kind::Any),
-        Operand::many("starts", Kind::Int),
+        Operand::one("x", ElementKind::Any),
+        Operand::one("update", ElementKind::Any),
+        Operand::many("starts", ElementKind::Int),
     ],
     attrs: &[bounds::attr("a box that sticks out: \"check\" fails, \"clamp\" moves it")],
     regions: &[],

@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "enqueue",
     summary: "Puts one element, a tensor for each part, into a queue; waits while it is full. \
               Fails if the queue is closed.",
-    operands: &[Operand::many("parts", Kind::Any)],
+    operands: &[Operand::many("parts", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "enqueue_many",
     summary: "Puts an element into a queue for each row of the operands, in order; waits whenever \
               it is full. Fails if the queue is closed.",
-    operands: &[Operand::many("parts", Kind::Any)],
+    operands: &[Operand::many("parts", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

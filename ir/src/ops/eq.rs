@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "eq",
     summary: "Compares two tensors elementwise: a == b. NaN equals nothing, not even itself.",
-    operands: &[Operand::one("a", Kind::Any), Operand::one("b", Kind::Any)],
+    operands: &[Operand::one("a", ElementKind::Any), Operand::one("b", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

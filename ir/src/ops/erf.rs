@@ -10,7 +10,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "erf",
     summary: "Takes the error function, 2/sqrt(pi) times the integral of exp(-t*t) from 0 to x.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

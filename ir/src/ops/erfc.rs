@@ -11,7 +11,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "erfc",
     summary: "Takes 1 - erf(x) of every element, without the rounding of that difference.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::rule::{Fact, Group, Rule};
 pub const DEF: OpDef = OpDef {
     name: "exp",
     summary: "Raises e to every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -16,7 +16,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Replaces an axis of `x` by the axes of `ids`: the entries of `x` along `axis` that \
               `ids` names. An index out of range fails the call, a negative one too; with `bounds: \
               \"clamp\"` it means the nearest entry, and an empty axis gives zeros.",
-    operands: &[Operand::one("x", Kind::Any), Operand::one("ids", Kind::Int)],
+    operands: &[Operand::one("x", ElementKind::Any), Operand::one("ids", ElementKind::Int)],
     attrs: &[
         AttrSpec {
             name: "axis",
@@ -114,7 +114,7 @@ fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
 
 /// Indices as `gather` reads them, in a type that scattering takes.
 fn clamped(e: &dyn Emit, ids: V, size: &Dim) -> V {
-    let narrow = !Kind::Index.admits(e.ty(ids).dtype);
+    let narrow = !ElementKind::Index.admits(e.ty(ids).dtype);
     let ids = if narrow { e.cast(ids, DType::I32) } else { ids };
     let ty = e.ty(ids);
     let last = Attrs::none()

@@ -10,7 +10,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "ge",
     summary: "Compares two tensors elementwise: a >= b. False where either is NaN.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -9,7 +9,7 @@ pub const DEF: OpDef = OpDef {
     name: "grad",
     summary: "The gradients of `y` with respect to each of `wrt`. If `y` is not a scalar, the \
               operand after it is the gradient that flows into it (`seeded`).",
-    operands: &[Operand::one("y", Kind::Float), Operand::many("wrt", Kind::Float)],
+    operands: &[Operand::one("y", ElementKind::Float), Operand::many("wrt", ElementKind::Float)],
     attrs: &[AttrSpec {
         name: "seeded",
         kind: AttrKind::Bool,

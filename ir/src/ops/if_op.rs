@@ -9,7 +9,7 @@ pub const DEF: OpDef = OpDef {
     name: "if",
     summary: "Runs the region `then` if the condition is true and `else` if not; the results are \
               those of the region that ran.",
-    operands: &[Operand::one("cond", Kind::Bool)],
+    operands: &[Operand::one("cond", ElementKind::Bool)],
     attrs: &[],
     regions: &["then", "else"],
     effect: Effect::Regions,

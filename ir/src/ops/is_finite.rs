@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "is_finite",
     summary: "True where an element is neither infinite nor NaN.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

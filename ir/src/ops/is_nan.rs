@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "is_nan",
     summary: "True where an element is NaN.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

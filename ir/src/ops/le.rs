@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "le",
     summary: "Compares two tensors elementwise: a <= b. False where either is NaN.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "log",
     summary: "Takes the natural logarithm of every element; of 0 it is -inf, of a negative number NaN.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

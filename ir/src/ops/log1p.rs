@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "log1p",
     summary: "Computes log(1 + x) without losing small x.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -17,7 +17,7 @@ const TRANSPOSE: fn() -> Attr = || Attr::Bool(false);
 pub const DEF: OpDef = OpDef {
     name: "matmul",
     summary: "Multiplies matrices in the last two axes; leading axes are batches and must agree.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[
         AttrSpec {
             name: "trans_a",

@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Takes the largest element over the given axes; NaN if there is one. Over no elements it \
               is -inf for floats and the smallest integer otherwise. Equal largest elements \
               share the gradient evenly.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     summary: "The largest element of each window of an image [batch, channels, height, width]; \
               NaN if the window has one. Padding never wins. The gradient goes to the first of \
               equal elements.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: POOL_ATTRS,
     regions: &[],
     effect: Effect::Pure,

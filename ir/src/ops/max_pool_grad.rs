@@ -14,7 +14,7 @@ pub const DEF: OpDef = OpDef {
     name: "max_pool_grad",
     summary: "The gradient of `max_pool` with respect to its image of the given shape: each \
               element gets the gradients of the windows it won, by `max_pool_index`.",
-    operands: &[Operand::one("ct", Kind::Float), Operand::one("index", Kind::Index)],
+    operands: &[Operand::one("ct", ElementKind::Float), Operand::one("index", ElementKind::Index)],
     attrs: POOL_GRAD_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -14,7 +14,7 @@ pub const DEF: OpDef = OpDef {
     name: "max_pool_index",
     summary: "For each window of `max_pool`, whose result is `out`, the first element that has \
               the largest value, counted as `row * width + column` of its image.",
-    operands: &[Operand::one("x", Kind::Num), Operand::one("out", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num), Operand::one("out", ElementKind::Num)],
     attrs: POOL_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -13,7 +13,7 @@ pub const DEF: OpDef = OpDef {
     name: "max_pool_take",
     summary: "For each window, the element of `x` that `max_pool_index` names: what the gradient \
               of `max_pool` is in turn differentiated to.",
-    operands: &[Operand::one("x", Kind::Num), Operand::one("index", Kind::Index)],
+    operands: &[Operand::one("x", ElementKind::Num), Operand::one("index", ElementKind::Index)],
     attrs: POOL_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -11,7 +11,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "maximum",
     summary: "Takes the larger of two tensors, elementwise; NaN if either is NaN. Where both are equal, each gets half of the gradient.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -13,7 +13,7 @@ use crate::{Attr, Attrs, Dim, Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "mean",
     summary: "Averages over the given axes; over no elements it is NaN.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -14,6 +14,7 @@ mod acos;
 mod acosh;
 mod add;
 mod all;
+mod all_reduce;
 mod and;
 mod any;
 mod argmax;
@@ -59,6 +60,7 @@ mod enqueue_many;
 mod eq;
 mod erf;
 mod erfc;
+mod exchange;
 mod exp;
 mod expm1;
 mod floor;
@@ -294,6 +296,9 @@ ops! {
     conv2d: Conv2d,
     conv2d_grad_input: Conv2dGradInput,
     conv2d_grad_filter: Conv2dGradFilter,
+    // Several processes
+    all_reduce: AllReduce,
+    exchange: Exchange,
     // Pooling
     max_pool: MaxPool,
     max_pool_index: MaxPoolIndex,

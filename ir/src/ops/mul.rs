@@ -13,7 +13,7 @@ use crate::{DType, Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "mul",
     summary: "Multiplies two tensors elementwise.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

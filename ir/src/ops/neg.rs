@@ -11,7 +11,7 @@ use crate::rule::{Fact, Rule};
 pub const DEF: OpDef = OpDef {
     name: "neg",
     summary: "Negates every element.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "not",
     summary: "Turns true into false and false into true. On integers, flips every bit.",
-    operands: &[Operand::one("x", Kind::Bits)],
+    operands: &[Operand::one("x", ElementKind::Bits)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

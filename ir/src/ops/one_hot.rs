@@ -16,7 +16,7 @@ pub const DEF: OpDef = OpDef {
     name: "one_hot",
     summary: "Adds a last axis of size `depth` that is one at the index and zero elsewhere. An \
               index out of range fails the call; with `bounds: \"drop\"` it gives zeros.",
-    operands: &[Operand::one("ids", Kind::Int)],
+    operands: &[Operand::one("ids", ElementKind::Int)],
     attrs: &[
         AttrSpec { name: "depth", kind: AttrKind::Int, default: None, doc: "size of the new axis" },
         AttrSpec {

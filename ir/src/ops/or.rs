@@ -10,7 +10,7 @@ use crate::{DType, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "or",
     summary: "Combines truth values: true where either is. On integers, bit by bit.",
-    operands: &[Operand::one("a", Kind::Bits), Operand::one("b", Kind::Bits)],
+    operands: &[Operand::one("a", ElementKind::Bits), Operand::one("b", ElementKind::Bits)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -15,7 +15,7 @@ pub const DEF: OpDef = OpDef {
     name: "pad",
     summary: "Puts `low` elements of `value` before each axis, `high` after it and `interior` \
               between neighbours. Negative `low` and `high` cut elements off.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[
         AttrSpec {
             name: "low",

@@ -12,7 +12,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Raises `a` to the power `b`, elementwise. Integers wrap, and negative exponents of \
               integers truncate toward zero. With respect to `b`, the derivative where `a` is not \
               positive is taken to be 0.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

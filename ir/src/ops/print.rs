@@ -8,7 +8,7 @@ use crate::{Attr, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "print",
     summary: "Writes a label and a tensor to standard error.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "label",
         kind: AttrKind::Str,

@@ -11,7 +11,7 @@ use crate::{Attr, Attrs, Dim, Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "prod",
     summary: "Multiplies over the given axes; over no elements it is 1.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

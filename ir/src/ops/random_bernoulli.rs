@@ -11,7 +11,7 @@ use crate::{Attr, Attrs, DType, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "random_bernoulli",
     summary: "Truth values that are true with probability `p`.",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[
         philox::SHAPE,
         AttrSpec {

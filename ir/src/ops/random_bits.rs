@@ -12,7 +12,7 @@ pub const DEF: OpDef = OpDef {
     name: "random_bits",
     summary: "Uniformly distributed 32-bit integers (Philox4x32-10), a pure function of `key`, \
               `stream` and `lane`.",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[philox::SHAPE, philox::STREAM, philox::LANE],
     regions: &[],
     effect: Effect::Pure,

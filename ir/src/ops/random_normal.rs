@@ -11,7 +11,7 @@ use crate::{Attr, Attrs, DType, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "random_normal",
     summary: "Normally distributed floats with mean 0 and variance 1 (Box-Muller).",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[philox::SHAPE, philox::FLOAT, philox::STREAM],
     regions: &[],
     effect: Effect::Pure,

@@ -18,7 +18,7 @@ use crate::{Attr, DType, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "random_permutation",
     summary: "The whole numbers below the size of a vector, each once, in random order.",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[
         AttrSpec {
             name: "shape",

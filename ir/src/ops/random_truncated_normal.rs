@@ -15,7 +15,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, SQRT_2};
 pub const DEF: OpDef = OpDef {
     name: "random_truncated_normal",
     summary: "Normally distributed floats (mean 0, variance 1 before they are cut) between -2 and 2.",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[philox::SHAPE, philox::FLOAT, philox::STREAM],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ pub const DEF: OpDef = OpDef {
     name: "random_uniform",
     summary: "Uniformly distributed floats in [0, 1): multiples of 2^-24 (f32), 2^-53 (f64), \
               2^-11 (f16) or 2^-8 (bf16), the same on every machine.",
-    operands: &[Operand::one("key", Kind::Key)],
+    operands: &[Operand::one("key", ElementKind::Key)],
     attrs: &[philox::SHAPE, philox::FLOAT, philox::STREAM, philox::LANE],
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "rem",
     summary: "Gives the remainder of the division of `a` by `b`, with the sign of `a`. Integers by zero give zero.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "reshape",
     summary: "Gives the elements, in order, another shape.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "shape",
         kind: AttrKind::Shape,

@@ -12,7 +12,7 @@ use ndarray::Axis;
 pub const DEF: OpDef = OpDef {
     name: "reverse",
     summary: "Reverses the order of elements along the given axes.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "axes",
         kind: AttrKind::Ints,

@@ -12,7 +12,7 @@ use crate::rule::Fact;
 pub const DEF: OpDef = OpDef {
     name: "rsqrt",
     summary: "Computes 1 / sqrt(x) for every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

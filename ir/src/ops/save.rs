@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     summary: "Writes tensors to a .safetensors file, all or none: variables under their names, \
               other values under the names they have in the text. `restore` and `--restore` read \
               it, and `--state` if it has all variables.",
-    operands: &[Operand::many("values", Kind::Any)],
+    operands: &[Operand::many("values", ElementKind::Any)],
     attrs: &[
         PATH,
         AttrSpec {

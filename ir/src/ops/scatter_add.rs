@@ -14,9 +14,9 @@ pub const DEF: OpDef = OpDef {
     summary: "`base` with row `ids[i]` increased by `updates[i]`, for every i in order; repeated \
               indices add up. An index out of range fails at run time.",
     operands: &[
-        Operand::one("base", Kind::Num),
-        Operand::one("ids", Kind::Index),
-        Operand::one("updates", Kind::Num),
+        Operand::one("base", ElementKind::Num),
+        Operand::one("ids", ElementKind::Index),
+        Operand::one("updates", ElementKind::Num),
     ],
     attrs: &[],
     regions: &[],

@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "scatter_assign",
     summary: "Replaces row `ids[i]` of a variable by `updates[i]`, for every i in order: the last \
               one wins. Costs by the rows touched. An index out of range fails at run time.",
-    operands: &[Operand::one("ids", Kind::Index), Operand::one("updates", Kind::Any)],
+    operands: &[Operand::one("ids", ElementKind::Index), Operand::one("updates", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

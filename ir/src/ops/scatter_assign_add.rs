@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "scatter_assign_add",
     summary: "Adds `updates[i]` to row `ids[i]` of a variable, for every i in order; repeated \
               indices add up. Costs by the rows touched. An index out of range fails at run time.",
-    operands: &[Operand::one("ids", Kind::Index), Operand::one("updates", Kind::Num)],
+    operands: &[Operand::one("ids", ElementKind::Index), Operand::one("updates", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Write,

@@ -12,9 +12,9 @@ pub const DEF: OpDef = OpDef {
     name: "select",
     summary: "Takes elements of `a` where `cond` is true and of `b` elsewhere.",
     operands: &[
-        Operand::one("cond", Kind::Bool),
-        Operand::one("a", Kind::Any),
-        Operand::one("b", Kind::Any),
+        Operand::one("cond", ElementKind::Bool),
+        Operand::one("a", ElementKind::Any),
+        Operand::one("b", ElementKind::Any),
     ],
     attrs: &[],
     regions: &[],

@@ -11,7 +11,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "sigmoid",
     summary: "Computes 1 / (1 + exp(-x)) for every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "sign",
     summary: "Gives -1, 0 or 1 by the sign of every element; zeros and NaN stay as they are.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "sin",
     summary: "Takes the sine of every element, in radians.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "sinh",
     summary: "Takes the hyperbolic sine of every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -14,7 +14,7 @@ pub const DEF: OpDef = OpDef {
     name: "slice",
     summary: "Takes elements `starts` (inclusive) to `ends` (exclusive) of every axis, each \
               `strides`-th one.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[
         AttrSpec {
             name: "starts",

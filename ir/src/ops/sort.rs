@@ -11,7 +11,7 @@ pub const DEF: OpDef = OpDef {
     name: "sort",
     summary: "Puts the elements along an axis in order, the smallest first unless `descending`. NaN comes \
               last in either direction.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: SORT_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -11,7 +11,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "sqrt",
     summary: "Takes the square root of every element; of a negative number it is NaN.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -9,7 +9,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "stop_gradient",
     summary: "Passes a tensor on; gradients treat it as a constant.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -12,7 +12,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "sub",
     summary: "Subtracts the second tensor from the first.",
-    operands: &[Operand::one("a", Kind::Num), Operand::one("b", Kind::Num)],
+    operands: &[Operand::one("a", ElementKind::Num), Operand::one("b", ElementKind::Num)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

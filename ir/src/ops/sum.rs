@@ -13,7 +13,7 @@ use crate::{DType, Dim, Op};
 pub const DEF: OpDef = OpDef {
     name: "sum",
     summary: "Sums over the given axes; over no elements it is 0.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: REDUCE_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -16,7 +16,7 @@ pub const DEF: OpDef = OpDef {
               the same row of `x` that `ids` names there. The other axes of `x` and `ids` are the \
               same. An index out of range fails the call, a negative one too; with `bounds: \
               \"clamp\"` it means the nearest element, and an empty axis gives zeros.",
-    operands: &[Operand::one("x", Kind::Any), Operand::one("ids", Kind::Int)],
+    operands: &[Operand::one("x", ElementKind::Any), Operand::one("ids", ElementKind::Int)],
     attrs: &[
         AttrSpec {
             name: "axis",

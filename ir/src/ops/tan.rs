@@ -10,7 +10,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "tan",
     summary: "Takes the tangent of every element, in radians.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

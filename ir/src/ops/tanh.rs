@@ -10,7 +10,7 @@ use crate::rule::Rule;
 pub const DEF: OpDef = OpDef {
     name: "tanh",
     summary: "Takes the hyperbolic tangent of every element.",
-    operands: &[Operand::one("x", Kind::Float)],
+    operands: &[Operand::one("x", ElementKind::Float)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

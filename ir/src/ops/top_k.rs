@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "top_k",
     summary: "Gives the `k` largest elements along an axis, the largest first; NaN counts as smallest. \
               `top_k_index` says where they are.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: TOP_ATTRS,
     regions: &[],
     effect: Effect::Pure,

@@ -10,7 +10,7 @@ pub const DEF: OpDef = OpDef {
     name: "top_k_index",
     summary: "Gives the indices of the `k` largest elements along an axis, the largest first, as i32. Of \
               equal elements the first is first; NaN counts as smallest.",
-    operands: &[Operand::one("x", Kind::Num)],
+    operands: &[Operand::one("x", ElementKind::Num)],
     attrs: TOP_ATTRS,
     regions: &[],
     effect: Effect::Pure,

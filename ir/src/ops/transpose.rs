@@ -14,7 +14,7 @@ use crate::{OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "transpose",
     summary: "Permutes axes: result axis i is operand axis `perm[i]`.",
-    operands: &[Operand::one("x", Kind::Any)],
+    operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "perm",
         kind: AttrKind::Ints,

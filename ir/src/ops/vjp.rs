@@ -14,7 +14,7 @@ use crate::{Op, OpDef};
 pub const DEF: OpDef = OpDef {
     name: "vjp",
     summary: "Contribution of one use of an op to the gradient of one operand.",
-    operands: &[Operand::many("operands", Kind::Any)],
+    operands: &[Operand::many("operands", ElementKind::Any)],
     attrs: &[
         AttrSpec { name: "of", kind: AttrKind::Str, default: None, doc: "the op differentiated" },
         AttrSpec { name: "wrt", kind: AttrKind::Int, default: None, doc: "which operand of it" },

@@ -8,7 +8,7 @@ pub const DEF: OpDef = OpDef {
     name: "while",
     summary: "Runs the region `body` as long as the region `cond` yields true. Both get the \
               carried values; `body` yields those of the next round.",
-    operands: &[Operand::many("carried", Kind::Any)],
+    operands: &[Operand::many("carried", ElementKind::Any)],
     attrs: &[],
     regions: &["cond", "body"],
     effect: Effect::Regions,

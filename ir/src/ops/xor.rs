@@ -9,7 +9,7 @@ use crate::op::*;
 pub const DEF: OpDef = OpDef {
     name: "xor",
     summary: "Combines truth values: true where exactly one is. On integers, bit by bit.",
-    operands: &[Operand::one("a", Kind::Bits), Operand::one("b", Kind::Bits)],
+    operands: &[Operand::one("a", ElementKind::Bits), Operand::one("b", ElementKind::Bits)],
     attrs: &[],
     regions: &[],
     effect: Effect::Pure,

@@ -136,6 +136,8 @@ pub struct EntryItem {
     pub body: Block,
     /// `runner` rather than `entry`.
     pub runner: bool,
+    /// `replica` rather than `entry`.
+    pub replica: bool,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -309,6 +309,7 @@ impl Parser<'_> {
                         | "slot"
                         | "entry"
                         | "runner"
+                        | "replica"
                         | "init"
                         | "let"
                 );
@@ -393,7 +394,7 @@ impl Parser<'_> {
                 let item = self.queue_item()?;
                 file.items.push(Item::Queue(item));
             }
-            "entry" | "runner" => {
+            "entry" | "runner" | "replica" => {
                 let item = self.entry_item()?;
                 file.items.push(Item::Entry(item));
             }
@@ -650,14 +651,14 @@ impl Parser<'_> {
 
     fn entry_item(&mut self) -> Res<EntryItem> {
         let doc = self.doc();
-        let runner = self.is_word("runner");
+        let (runner, replica) = (self.is_word("runner"), self.is_word("replica"));
         let word = self.bump().span;
         let after = format!("after `{}`", self.text_of(word));
         let name = self.simple_name("a name", &after)?;
         let params = self.params("in the parameters of an entry")?;
         let results = self.results()?;
         let body = self.block()?;
-        Ok(EntryItem { name, doc, params, results, body, runner })
+        Ok(EntryItem { name, doc, params, results, body, runner, replica })
     }
 
     pub fn params(&mut self, context: &str) -> Res<Vec<Param>> {

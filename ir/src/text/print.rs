@@ -153,7 +153,11 @@ impl<'a> Printer<'a> {
     fn entry(&mut self) {
         let func = self.func;
         doc(self.out, &func.doc);
-        let word = if func.runner { "runner" } else { "entry" };
+        let word = match (func.runner, func.replica) {
+            (true, _) => "runner",
+            (_, true) => "replica",
+            _ => "entry",
+        };
         let _ = write!(self.out, "{word} {}(", func.name);
         self.list(func.params(), Self::typed);
         self.out.push(')');

@@ -247,7 +247,7 @@ fn window_rows() -> Vec<Row> {
 /// Ops without a gradient that are lowered by pulling or expansion.
 pub fn other_rows() -> Vec<Row> {
     let key = |v: i64| In::Given(Tensor::from_i64(DType::I64, vec![], [v]));
-    let mut rows = vec![];
+    let mut rows = vec![row(Op::TopKIndex, vec![x(&[b(), n(4)])]).int("k", 2).int("axis", 1)];
     for dtype in [DType::I64, DType::U8, DType::F32, DType::F16] {
         let dtype = Attr::DType(dtype);
         rows.push(

@@ -21,7 +21,7 @@ use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::build::{GraphEmit, NodeSpec, Origin, Rewriter};
 use tfc_ir::graph::{Def, Region, Value};
-use tfc_ir::op::{Effect, Grad};
+use tfc_ir::op::{Effect, Grad, Stage};
 use tfc_ir::vjp::{Emit, V, VjpArgs, term_attrs};
 use tfc_ir::{Attr, Attrs, DType, Node, NodeId, Op, RegionId, Tensor, TensorType, ValueId, VarId};
 
@@ -88,7 +88,8 @@ impl Reverse<'_, '_> {
                     if !self.walk.varies(operand) || !self.r.new.ty(operand).dtype.is_float() {
                         continue;
                     }
-                    let terms = self.terms;
+                    // An op that is gone after this pass is no term for later ones.
+                    let terms = self.terms && node.op.def().stage == Stage::Core;
                     let part = self.emit(&node.origin(), &mut |e| {
                         let operands: Vec<V> = node.operands.iter().map(|v| e.opaque(*v)).collect();
                         let (o, c) = (e.opaque(out), e.opaque(ct));

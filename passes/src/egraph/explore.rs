@@ -11,7 +11,7 @@
 //! Invariant: what comes out costs no more than what went in, counted over the
 //! whole function.
 
-use super::cost::{Role, role};
+use super::cost_model::{Role, role};
 use super::extract::{Problem, Totals};
 use super::region::{self, Piece, Seeded, Traces, What};
 use super::saturate::{Limits, saturate};

@@ -13,7 +13,7 @@
 //!   the kernels it touched is what costing them all anew would give.
 
 use super::analysis::Graph;
-use super::cost::{CostModel, Role, role};
+use super::cost_model::{CostModel, Role, role};
 use super::lang::Node;
 use egg::{Id, Language};
 use std::cell::Cell;

@@ -6,7 +6,7 @@
 //!   [`range`]: what is proved of their elements;
 //! - [`rules`]: the rule table made from the op records, and matching;
 //! - [`saturate`]: applying rules, with limits that count;
-//! - [`cost`], [`extract`]: choosing the cheapest program, with fusion in mind;
+//! - [`cost_model`], [`extract`]: choosing the cheapest program, with fusion in mind;
 //! - [`region`]: between graphs and e-graphs; [`explore`]: reassociation, on
 //!   small pieces;
 //! - [`explain`]: which rules made which node.
@@ -19,7 +19,7 @@
 //! - No `vjp` node comes out.
 
 pub mod analysis;
-pub mod cost;
+pub mod cost_model;
 pub mod explain;
 pub mod explore;
 pub mod extract;
@@ -43,7 +43,7 @@ pub struct Options {
     pub explain: bool,
     /// Only write gradient terms out; rewrite nothing.
     pub expand_only: bool,
-    pub model: cost::CostModel,
+    pub model: cost_model::CostModel,
     /// Rules not to use, by name.
     pub disabled: BTreeSet<String>,
 }

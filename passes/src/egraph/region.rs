@@ -432,6 +432,7 @@ pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> (Func, Traces
     out.doc = func.doc.clone();
     out.result_names = func.result_names.clone();
     out.runner = func.runner;
+    out.replica = func.replica;
     out.span = func.span;
     let body = out.body;
     let mut r = Rebuild {

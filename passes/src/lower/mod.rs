@@ -1,13 +1,21 @@
-//! From a graph to a program: order, fusion, kernels, steps, memory.
+//! From a graph to a program, in stages that each run once:
+//! - [`arrange`] orders the nodes ([`schedule`]), fuses them ([`fuse`]) and sees to it
+//!   that no write comes too early ([`lives`]);
+//! - [`plan`] makes kernels of the groups ([`group`], [`emit`], [`tidy`]) and gives
+//!   values memory ([`storage`]);
+//! - [`share`] makes one kernel of those that differ by constants, [`align`] says what
+//!   is known of addresses.
 
 pub(crate) mod align;
-pub(crate) mod cost;
+pub(crate) mod arrange;
 pub(crate) mod depend;
 pub(crate) mod emit;
 pub(crate) mod exprs;
 pub(crate) mod fuse;
 pub(crate) mod group;
 pub(crate) mod inplace;
+pub(crate) mod kernel_cost;
+pub(crate) mod lives;
 pub(crate) mod operands;
 pub(crate) mod placement;
 pub(crate) mod plan;
@@ -108,7 +116,16 @@ impl Build {
     }
 }
 
-/// Lowers a graph of core ops to a program.
+/// The steps of every entry of a graph of core ops, as text: after ordering and
+/// fusion, before kernels and memory.
+pub fn steps_text(graph: &Graph) -> String {
+    let funcs = graph.entries.iter().chain([&graph.init]);
+    funcs.map(|func| arrange::text(func, &arrange::arrange(graph, func))).collect()
+}
+
+/// Lowers a graph of core ops to a program: steps in order ([`arrange`]), kernels and
+/// memory ([`plan`]), then what is known when all entries are there ([`share`],
+/// [`align`]).
 pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     let misplaced = placement::check(graph);
     if !misplaced.is_empty() {
@@ -172,6 +189,10 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     }
     share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
+    for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.replica) {
+        let alone = graph.entries.iter().position(|f| f.name == func.name && !f.replica);
+        entries[i].replica_of = alone.map(|i| i as u32);
+    }
     let dims = build
         .dims
         .names

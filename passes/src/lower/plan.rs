@@ -1,13 +1,11 @@
 //! From a function to the steps that run it.
 //!
-//! Each region is ordered, fused and lowered to steps; values get storages;
-//! then copies are coalesced and storages put into slots. Buffers refer to
+//! [`super::arrange`] says which steps there are; here they become kernels, values
+//! get storages, copies are coalesced and storages put into slots. Buffers refer to
 //! storages until the very end, when homes are known.
 //!
 //! Invariants
-//! - A read of a variable is the variable's own storage. If some step would
-//!   write the variable before a use of the value read, planning starts over
-//!   with the variable written last, and if that does not help, with that read
+//! - A read of a variable is the variable's own storage, but for those that are to be
 //!   copied.
 //! - A call that waits for a queue gives its variables back, so a wait counts as
 //!   a write to every variable: what was read before it and is used after it is
@@ -18,14 +16,15 @@ mod contract;
 mod effects;
 mod queue;
 
+use super::arrange::{Arranged, arrange};
 use super::exprs::Exprs;
-use super::fuse::{self, Group, Kind};
+use super::fuse::{Group, Kind};
 use super::group::{self, Lowered};
 use super::storage::{Copy, StorageId, Storages};
-use super::{Build, cost::kernel_cost, depend, schedule};
+use super::{Build, depend, kernel_cost::kernel_cost};
 use crate::util::is_zero;
 use cranelift_entity::{EntityRef, SecondaryMap};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use tfc_abi::plan::{
     BufId, Buffer, Call, Condition, Entry, ExprId, Func as Routine, HOST, Home, Launch, Port, Step,
     Steps,
@@ -45,39 +44,19 @@ pub(crate) fn entry(
     number: u32,
     build: &mut Build,
 ) -> Result<Entry, Vec<Diag>> {
-    let (mut patient, mut copied) = (BTreeSet::new(), BTreeSet::new());
-    let mut apart = BTreeSet::new();
-    // Each round makes a variable patient, stores a part of one or copies a read
-    // more, so this ends.
-    loop {
-        let mut p = Planner::new(graph, func, build, patient.clone(), copied.clone());
-        p.apart = apart.clone();
-        let steps = p.body()?;
-        let late = p.late_reads();
-        if late.is_empty() {
-            let found = std::mem::take(&mut p.contractions);
-            p.build.contractions.extend(found.into_iter().map(|(b, c)| ((number, b), c)));
-            return Ok(p.finish(steps));
-        }
-        let known = patient.clone();
-        for (node, var, waited) in late {
-            // To wait with the write helps against our own writes only.
-            if !waited && (patient.insert(var) || !known.contains(&var)) {
-                continue;
-            }
-            let parts = fuse::parts_taken(func, func.nodes[node].results[0]);
-            if parts.is_subset(&apart) {
-                copied.insert(node);
-            }
-            apart.extend(parts);
-        }
-    }
+    let arranged = arrange(graph, func);
+    let mut p = Planner::new(graph, func, build, &arranged);
+    let steps = p.body()?;
+    let found = std::mem::take(&mut p.contractions);
+    p.build.contractions.extend(found.into_iter().map(|(b, c)| ((number, b), c)));
+    Ok(p.finish(steps))
 }
 
 struct Planner<'a> {
     graph: &'a Graph,
     func: &'a Func,
     build: &'a mut Build,
+    arranged: &'a Arranged,
     exprs: Exprs,
     storages: Storages,
     storage_of: SecondaryMap<ValueId, Option<StorageId>>,
@@ -89,25 +68,10 @@ struct Planner<'a> {
     time: u32,
     copies: Vec<Copy>,
     shares: Vec<(StorageId, StorageId, u32)>,
-    /// Variables whose writes wait.
-    patient: BTreeSet<VarId>,
-    /// Nodes with kernels of their own, so that they are done before a write.
-    apart: BTreeSet<NodeId>,
-    /// Reads that must be copies.
-    copied: BTreeSet<NodeId>,
-    /// Per variable: (step, node) of reads in place, steps of uses of them,
-    /// steps of writes.
-    reads: Vec<(NodeId, VarId, u32)>,
-    read_uses: BTreeMap<ValueId, u32>,
-    writes: BTreeMap<VarId, Vec<u32>>,
-    /// Steps that write rows of a variable while reading their operands.
-    scatters: BTreeSet<u32>,
     /// Numbers of the stacks, by name.
     stacks: BTreeMap<String, u32>,
     /// By the buffer of the product.
     contractions: BTreeMap<BufId, Contraction>,
-    /// First and last step of each loop.
-    loops: Vec<(u32, u32)>,
     /// Steps at which others may change variables.
     waits: Vec<u32>,
     params: Vec<Port>,
@@ -119,13 +83,13 @@ impl<'a> Planner<'a> {
         graph: &'a Graph,
         func: &'a Func,
         build: &'a mut Build,
-        patient: BTreeSet<VarId>,
-        copied: BTreeSet<NodeId>,
+        arranged: &'a Arranged,
     ) -> Planner<'a> {
         Planner {
             graph,
             func,
             build,
+            arranged,
             exprs: Exprs::default(),
             storages: Storages::default(),
             storage_of: SecondaryMap::new(),
@@ -136,16 +100,8 @@ impl<'a> Planner<'a> {
             time: 0,
             copies: vec![],
             shares: vec![],
-            patient,
-            apart: BTreeSet::new(),
-            copied,
-            reads: vec![],
-            read_uses: BTreeMap::new(),
-            writes: BTreeMap::new(),
-            scatters: BTreeSet::new(),
             stacks: BTreeMap::new(),
             contractions: BTreeMap::new(),
-            loops: vec![],
             waits: vec![],
             params: vec![],
             results: vec![],
@@ -174,7 +130,6 @@ impl<'a> Planner<'a> {
             self.results.push(port);
             let src = self.value(value);
             steps.push(self.copy(src, s, &ty, func.body));
-            self.note_read(value, self.time);
         }
         Ok(steps)
     }
@@ -260,24 +215,7 @@ impl<'a> Planner<'a> {
     fn read(&mut self, value: ValueId, time: u32) -> BufId {
         let s = self.value(value);
         self.storages.touch(s, time, false);
-        self.note_read(value, time);
         self.buffer(s, &self.func.ty(value).clone())
-    }
-
-    /// Remembers the last use of what a `read` gave, through reshapes.
-    fn note_read(&mut self, mut value: ValueId, time: u32) {
-        while let Some(def) = self.func.def(value) {
-            let node = &self.func.nodes[def];
-            if matches!(node.op.def().lower, Lower::Reshape) {
-                value = node.operands[0];
-                continue;
-            }
-            if node.op.def().effect == Effect::Read {
-                let last = self.read_uses.entry(value).or_insert(0);
-                *last = (*last).max(time);
-            }
-            return;
-        }
     }
 
     fn write(&mut self, value: ValueId, time: u32, region: RegionId) -> BufId {
@@ -297,36 +235,25 @@ impl<'a> Planner<'a> {
 
     fn region(&mut self, region: RegionId) -> Result<Vec<Step>, Vec<Diag>> {
         let func = self.func;
-        let order = schedule::order(self.graph, func, region, &self.patient);
-        let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
-        let fusion = fuse::fuse(func, &order, &escapes, &self.apart);
+        let arranged = self.arranged;
         let mut steps = vec![];
+        let Some(list) = arranged.regions.get(&region) else { return Ok(steps) };
         let mut next = 0;
-        for (position, &id) in order.iter().enumerate() {
+        for (position, &id) in list.order.iter().enumerate() {
             let node = &func.nodes[id];
-            if node.op.def().effect == Effect::Read
-                && let Some(v) = node.var
-            {
-                if self.copied.contains(&id) {
-                    let src = self.variable(v);
-                    let ty = func.ty(node.results[0]).clone();
-                    let dst = self.storages.new_storage(
-                        ty.dtype,
-                        ty.elements(),
-                        None,
-                        region.index() as u32,
-                    );
-                    self.storage_of[node.results[0]] = Some(dst);
-                    let time = self.tick();
-                    self.storages.touch(src, time, false);
-                    self.storages.touch(dst, time, true);
-                    let (src, dst) = (self.buffer(src, &ty), self.buffer(dst, &ty));
-                    steps.push(Step::Copy { src, dst });
-                } else {
-                    self.reads.push((id, v, self.time));
-                }
+            if let (true, Some(v)) = (arranged.copied.contains(&id), node.var) {
+                let src = self.variable(v);
+                let ty = func.ty(node.results[0]).clone();
+                let dst =
+                    self.storages.new_storage(ty.dtype, ty.elements(), None, region.index() as u32);
+                self.storage_of[node.results[0]] = Some(dst);
+                let time = self.tick();
+                self.storages.touch(src, time, false);
+                self.storages.touch(dst, time, true);
+                let (src, dst) = (self.buffer(src, &ty), self.buffer(dst, &ty));
+                steps.push(Step::Copy { src, dst });
             }
-            while let Some(g) = fusion.groups.get(next)
+            while let Some(g) = list.groups.get(next)
                 && g.exec <= position as u32
             {
                 self.group(g, region, &mut steps)?;
@@ -447,7 +374,6 @@ impl<'a> Planner<'a> {
         } else {
             let src = self.value(base);
             steps.push(self.copy(src, dst, &ty, region));
-            self.note_read(base, self.time);
             // Where the base is not needed again the rows are added in place.
             self.storages.allow_in_place(self.time, dst, src);
         }
@@ -463,7 +389,6 @@ impl<'a> Planner<'a> {
         let (src, dst) = (self.value(base), self.value(result));
         self.storages.list[dst.0 as usize].region = region.index() as u32;
         steps.push(self.copy(src, dst, &ty, region));
-        self.note_read(base, self.time);
         self.storages.allow_in_place(self.time, dst, src);
         let lowered = group::update(self.func, node);
         let step = self.launch(lowered, region);
@@ -520,7 +445,6 @@ impl<'a> Planner<'a> {
         let ty = self.func.ty(dst).clone();
         let (s, d) = (self.value(src), self.value(dst));
         let step = self.copy(s, d, &ty, region);
-        self.note_read(src, self.time);
         step
     }
 
@@ -574,42 +498,12 @@ impl<'a> Planner<'a> {
             if sources[i] != carried[i] {
                 let ty = func.ty(v).clone();
                 list.push(self.copy(sources[i], carried[i], &ty, body));
-                self.note_read(v, self.time);
             }
         }
         let last = self.tick();
         self.storages.add_loop(first, last);
-        self.loops.push((first, last));
         steps.push(Step::While { head: head.into(), cond: test, body: list.into() });
         Ok(())
-    }
-
-    /// Reads whose variable is written before the last use of their value, by
-    /// this call or (the flag) by others while it waits.
-    fn late_reads(&self) -> Vec<(NodeId, VarId, bool)> {
-        let mut out = vec![];
-        for (node, var, time) in &self.reads {
-            let value = self.func.nodes[*node].results[0];
-            let Some(&(mut last)) = self.read_uses.get(&value) else { continue };
-            // What a loop uses from outside, it uses in every round.
-            for (first, end) in &self.loops {
-                if time < first && *first <= last && last <= *end {
-                    last = end + 1;
-                }
-            }
-            let last = &last;
-            let writes = self.writes.get(var).into_iter().flatten();
-            // A write in the very step of the last use is the copy (or the
-            // in-place update) that ends the old value's life.
-            let scattered = self.scatters.contains(last);
-            let waited = self.waits.iter().any(|w| w > time && w < last);
-            if waited
-                || writes.into_iter().any(|w| w > time && (w < last || (w == last && scattered)))
-            {
-                out.push((*node, *var, waited));
-            }
-        }
-        out
     }
 
     fn finish(mut self, mut steps: Vec<Step>) -> Entry {
@@ -687,6 +581,7 @@ impl<'a> Planner<'a> {
             writes,
             conditions,
             runner: self.func.runner,
+            replica_of: None,
         }
     }
 }

@@ -8,8 +8,8 @@
 //!   reduction on the way to an assignment, what is computed of it, and the
 //!   assignment. What it reads is then free early, instead of living to the end
 //!   of the step.
-//! - Writes of *patient* variables come last. The planner makes a variable
-//!   patient when an early write would make it copy the old value.
+//! - Deferred writes come last: [`super::arrange`] defers the writes of a variable
+//!   when an early one would make it copy the old value.
 //!
 //! Invariants
 //! - Operands come before users; effects on one variable, prints and asserts
@@ -83,7 +83,7 @@ pub(crate) fn order(
     graph: &Graph,
     func: &Func,
     region: RegionId,
-    patient: &BTreeSet<VarId>,
+    deferred: &BTreeSet<VarId>,
 ) -> Vec<NodeId> {
     let nodes = &func.regions[region].nodes;
     let mut position: SecondaryMap<NodeId, u32> = SecondaryMap::with_default(u32::MAX);
@@ -215,7 +215,7 @@ pub(crate) fn order(
     }
     // What a loop carries is no result: its place is taken in every round.
     let results = if region == func.body { func.results() } else { &[] };
-    let updates = updates(func, nodes, results, &users, &wishes, patient);
+    let updates = updates(func, nodes, results, &users, &wishes, deferred);
     let late = |i: u32| {
         let writes = func.nodes[nodes[i as usize]].op.def().effect == Effect::Write;
         writes || changes.contains(&i)

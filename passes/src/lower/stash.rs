@@ -129,7 +129,9 @@ fn find(
     for (i, s) in last.body.iter().enumerate() {
         let Stmt::Store { buf, at, value: result } = s else { continue };
         let plain = at.regs.is_empty() && !at.stride(last.var).is_zero();
-        let Some(held) = places[*buf as usize].filter(|_| plain) else { continue };
+        // A local buffer has been given to a value already.
+        let place = places.get(*buf as usize).copied().flatten();
+        let Some(held) = place.filter(|_| plain) else { continue };
         for value in later.iter().filter(|v| v.at < i && regs[v.reg] == held) {
             let shared = earlier.iter().any(|e| e.key == value.key);
             // Best of all where the value itself is to be stored.

@@ -106,6 +106,12 @@ impl Storages {
             return;
         }
         let Some((first, last)) = self.span(src) else { return };
+        // A source that was itself merged into a place that is written again would take
+        // the copy's value with it.
+        let Some((_, end)) = self.span(dst) else { return };
+        if s.touches.iter().any(|&(t, write)| write && t > copy.time && t <= end) {
+            return;
+        }
         for &(t, write) in &d.touches {
             if t == copy.time {
                 continue;
@@ -195,7 +201,7 @@ impl Storages {
                 last_use.insert(id, last);
             }
         }
-        let share_freely = room == [0; 2];
+        let whole = room;
         let mut layout = Layout::default();
         let mut free: BTreeMap<Dim, Vec<u32>> = BTreeMap::new();
         let times: BTreeSet<u32> = births.keys().chain(deaths.keys()).copied().collect();
@@ -203,16 +209,18 @@ impl Storages {
             let mut taken: Vec<StorageId> = vec![];
             for id in births.remove(&time).unwrap_or_default() {
                 let bytes = self.bytes(id);
-                let ready =
-                    |slot: &u32| share_freely || order.follows(id, layout.last[*slot as usize]);
+                let careful = affordable(&bytes, whole);
+                // Neither a wait nor a place that larger ones could have.
+                let ready = |slot: &u32| {
+                    let sizes = &layout.slots[*slot as usize];
+                    order.follows(id, layout.last[*slot as usize]) && !much_larger(sizes, &bytes)
+                };
                 let slot = self
                     .take_over(id, time, &last_use, &layout.homes, &mut taken)
-                    .or_else(|| take_free(&mut free, &bytes, &ready))
-                    .or_else(|| {
-                        if spend(&mut room, &bytes) {
-                            return None;
-                        }
-                        take_free(&mut free, &bytes, &|_| true)
+                    .or_else(|| careful.then(|| take_free(&mut free, &bytes, &ready)).flatten())
+                    .or_else(|| match careful && spend(&mut room, &bytes) {
+                        true => None,
+                        false => take_free(&mut free, &bytes, &|_| true),
                     });
                 let slot = slot.unwrap_or_else(|| {
                     layout.slots.push(vec![]);
@@ -270,7 +278,7 @@ impl Storages {
 /// Of the memory that is necessary, one part in so many may be added, and in any
 /// case so many bytes.
 const MORE: i64 = 64;
-const LITTLE: i64 = 32 << 10;
+const LITTLE: i64 = 64 << 10;
 
 /// Which storage is in which slot.
 #[derive(Default)]
@@ -306,14 +314,26 @@ fn at_dims(size: &Dim) -> [i64; 2] {
     [1, 64].map(|n| size.eval(&|_| Some(n)).unwrap_or(i64::MAX))
 }
 
-/// Takes the bytes off what is left, if they are there. No one may take most of it.
+/// Whether a storage is small enough for its steps' sake to count: no one may
+/// take most of the memory that may be added.
+fn affordable(bytes: &Dim, room: [i64; 2]) -> bool {
+    at_dims(bytes).iter().zip(room).all(|(bytes, room)| *bytes <= room / 2)
+}
+
+/// Takes the bytes off what is left, if they are there.
 fn spend(room: &mut [i64; 2], bytes: &Dim) -> bool {
-    let [small, large] = at_dims(bytes);
-    let fits = small <= room[0] / 4 && large <= room[1] / 4;
+    let fits = at_dims(bytes).iter().zip(*room).all(|(bytes, room)| *bytes <= room);
     if fits {
+        let [small, large] = at_dims(bytes);
         *room = [room[0] - small, room[1] - large];
     }
     fits
+}
+
+/// Whether a slot has more than four times the bytes.
+fn much_larger(sizes: &[Dim], bytes: &Dim) -> bool {
+    let wanted = at_dims(bytes);
+    sizes.iter().any(|s| at_dims(s).iter().zip(wanted).any(|(s, w)| *s / 4 > w))
 }
 
 fn slot_key(sizes: &[Dim]) -> Dim {

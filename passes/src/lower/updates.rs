@@ -27,7 +27,7 @@ pub(crate) fn update_nodes(func: &Func) -> BTreeSet<NodeId> {
 }
 
 /// Which nodes make up updates, and the number of the update: plain assignments
-/// of variables that are not patient, and results, what only they need, back to
+/// of variables whose writes are not deferred, and results, what only they need, back to
 /// the contractions and reductions that start it. Further back is the work of the
 /// step itself, which keeps its order. Assignments that share some of that are
 /// one update: an optimizer's slots and the variable it moves. So are those of
@@ -38,7 +38,7 @@ pub(crate) fn updates(
     results: &[ValueId],
     users: &BTreeMap<ValueId, Vec<u32>>,
     wishes: &[(u32, u32)],
-    patient: &BTreeSet<VarId>,
+    deferred: &BTreeSet<VarId>,
 ) -> Vec<Option<u32>> {
     let mut update: Vec<Option<u32>> = vec![None; nodes.len()];
     let mut starts = vec![false; nodes.len()];
@@ -57,7 +57,7 @@ pub(crate) fn updates(
     for (i, &id) in nodes.iter().enumerate().rev() {
         let node = &func.nodes[id];
         if is_plain_assign(node) {
-            if node.var.is_some_and(|v| !patient.contains(&v)) {
+            if node.var.is_some_and(|v| !deferred.contains(&v)) {
                 update[i] = Some(same.len() as u32);
                 same.push(same.len() as u32);
             }

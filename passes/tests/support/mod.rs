@@ -224,6 +224,26 @@ impl Call<'_> {
                     let z = zero(self.entry.buffers[c.bufs[0] as usize].dtype);
                     (0..n).for_each(|i| self.set(c.bufs[0], i, z));
                 }
+                Func::ArgSort => {
+                    let [outer, len, inner, down] =
+                        [c.ints[0], c.ints[1], c.ints[2], c.ints[3]].map(|e| self.v(e));
+                    for (o, i) in (0..outer).flat_map(|o| (0..inner).map(move |i| (o, i))) {
+                        let at = |k: i64| (o * len + k) * inner + i;
+                        let key = |k: i64| self.get(c.bufs[1], at(k)).f64();
+                        let mut order: Vec<i64> = (0..len).collect();
+                        // NaN last, either way; equal ones in their order.
+                        order.sort_by(|a, b| {
+                            let (x, y) = (key(*a), key(*b));
+                            let upward = x.partial_cmp(&y).unwrap_or(std::cmp::Ordering::Equal);
+                            let upward = if down != 0 { upward.reverse() } else { upward };
+                            x.is_nan().cmp(&y.is_nan()).then(upward)
+                        });
+                        let places: Vec<(i64, i64)> = (0..len).map(at).zip(order).collect();
+                        for (place, from) in places {
+                            self.set(c.bufs[0], place, Val::I32(from as i32));
+                        }
+                    }
+                }
                 f => {
                     let (count, width) = (self.v(c.ints[1]), self.v(c.ints[2]));
                     for i in 0..count {
@@ -240,7 +260,7 @@ impl Call<'_> {
                 }
             },
             Step::Save { .. } | Step::Restore { .. } => panic!("no files here"),
-            Step::Print { .. } => {}
+            Step::Print { .. } | Step::Exchange(_) => {}
             Step::Assert { cond, message, .. } => {
                 let n = self.v(self.entry.buffers[*cond as usize].len);
                 assert!((0..n).all(|i| self.get(*cond, i).bool()), "{message}");

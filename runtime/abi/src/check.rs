@@ -376,6 +376,7 @@ impl EntryCheck<'_> {
                 self.steps(body, depth + 1)
             }
             Step::Queue(s) => self.queue(s),
+            Step::Exchange(x) => x.bufs.iter().try_for_each(|b| self.writable(*b).map(drop)),
         }
     }
 

@@ -67,6 +67,20 @@ codes! {
     RUNNERS_STOPPED = "E0571";
     /// A checkpoint is torn.
     TORN_CHECKPOINT = "E0580";
+    /// A process of the job is gone.
+    PEER_LOST = "E0701";
+    /// A process of the job did not answer in time.
+    PEER_LATE = "E0702";
+    /// A process may not join the job.
+    JOIN_REFUSED = "E0703";
+    /// A message between processes that does not fit.
+    BAD_MESSAGE = "E0704";
+    /// The environment's description of the job makes no sense.
+    BAD_JOB = "E0705";
+    /// Plain text would cross a network.
+    PLAINTEXT = "E0706";
+    /// An entry or its input cannot be shared among processes.
+    CANNOT_SHARE = "E0707";
     /// A file cannot be read.
     UNREADABLE_FILE = "E0804";
     /// A path in the graph leads out of the sandbox.

@@ -274,6 +274,7 @@ wire_code! {
     DeviceKind, "kind of device";
     Format, "file format";
     QueueAction, "queue action";
+    Combine, "way to combine";
 }
 
 /// Structs, field by field. The compiler refuses a forgotten field.
@@ -301,7 +302,7 @@ wire_struct! {
     DimInfo { name, min, max }
     VarInfo { name, dtype, shape, user, random }
     ConstInfo { dtype, shape, offset, len }
-    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner }
+    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner, replica_of }
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home, device }
@@ -319,6 +320,7 @@ wire_struct! {
     QueueInfo { name, kind, parts }
     Part { dtype, shape }
     ReaderInfo { format, paths, keys, epochs, skip }
+    Exchange { combine, bufs, name, place }
     QueueStep { action, queue, bufs, count, place }
     CheckIndex { ids, size, width, axis, name, user, place }
     CheckFinite { bufs, name, user, names, place }
@@ -544,6 +546,10 @@ impl Wire for Step {
                 out.push(16);
                 step.put(out);
             }
+            Step::Exchange(step) => {
+                out.push(24);
+                step.put(out);
+            }
         }
     }
 
@@ -579,6 +585,7 @@ impl Wire for Step {
             9 => Step::Push { stack: Wire::get(r)?, src: Wire::get(r)? },
             10 => Step::Pop { stack: Wire::get(r)?, dst: Wire::get(r)?, name: Wire::get(r)? },
             16 => Step::Queue(Wire::get(r)?),
+            24 => Step::Exchange(Wire::get(r)?),
             _ => return Err(DecodeError::Invalid("step")),
         })
     }

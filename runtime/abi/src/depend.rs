@@ -42,6 +42,7 @@ impl Step {
             Step::CheckFinite(c) => outputs(&c.bufs, 0, visit),
             Step::Save { bufs, .. } => outputs(bufs, 0, visit),
             Step::Restore { buf, .. } | Step::Pop { dst: buf, .. } => visit(*buf, true),
+            Step::Exchange(x) => outputs(&x.bufs, x.bufs.len(), visit),
             Step::Queue(q) => {
                 outputs(&q.bufs, if q.action.gives() { 0 } else { q.bufs.len() }, visit);
             }
@@ -74,6 +75,7 @@ impl Step {
             | Step::CheckFinite(_)
             | Step::Save { .. }
             | Step::Restore { .. }
+            | Step::Exchange(_)
             | Step::Queue(_) => true,
             Step::If { then, otherwise, .. } => then.iter().chain(otherwise).any(Step::is_barrier),
             Step::While { head, body, .. } => head.iter().chain(body).any(Step::is_barrier),
@@ -109,13 +111,16 @@ struct Uses {
     readers: Vec<u32>,
 }
 
+/// Or two steps, the earlier first, that are not.
+type Ordered = Result<(), (u32, u32)>;
+
 /// Calls `visit` for each step with the earlier steps it conflicts with, in
 /// ascending order; steps that those conflict with may be left out.
 fn conflicts(
     steps: &[Step],
     home: &dyn Fn(BufId) -> Home,
-    visit: &mut dyn FnMut(usize, &[u32]) -> Result<(), (u32, u32)>,
-) -> Result<(), (u32, u32)> {
+    visit: &mut dyn FnMut(usize, &[u32]) -> Ordered,
+) -> Ordered {
     let mut uses: BTreeMap<Resource, Uses> = BTreeMap::new();
     let mut barrier: Option<u32> = None;
     let mut earlier: Vec<u32> = vec![];

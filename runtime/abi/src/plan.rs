@@ -254,6 +254,8 @@ pub struct Entry {
     /// Runs on a thread of its own, again and again, while a program needs what
     /// it puts into queues.
     pub runner: bool,
+    /// The entry that this is the version of for several processes that run together.
+    pub replica_of: Option<u32>,
 }
 
 /// Something about run-time dims that types cannot say and that the steps rely
@@ -530,6 +532,37 @@ pub enum Step {
         body: Steps,
     },
     Queue(QueueStep),
+    Exchange(Exchange),
+}
+
+/// Replaces each buffer by its combination with the same buffer of the other processes
+/// of the job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exchange {
+    pub combine: Combine,
+    pub bufs: Vec<BufId>,
+    /// What it is, in the user's words.
+    pub name: String,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Combine {
+    /// Weighted by the examples each process has.
+    Mean = 0,
+    Sum = 1,
+    Max = 2,
+    Min = 3,
+}
+
+impl Combine {
+    pub fn from_code(code: u8) -> Option<Combine> {
+        [Combine::Mean, Combine::Sum, Combine::Max, Combine::Min]
+            .into_iter()
+            .find(|c| *c as u8 == code)
+    }
 }
 
 /// Fails the call unless every index `i` in `ids` has `0 <= i` and

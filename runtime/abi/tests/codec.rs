@@ -104,6 +104,12 @@ fn sample() -> Plan {
             user: "gather".into(),
             place: "m.graph:5:6".into(),
         }),
+        Step::Exchange(Exchange {
+            combine: Combine::Max,
+            bufs: vec![0, 1],
+            name: "the gradient of `w`".into(),
+            place: "m.graph:3:1".into(),
+        }),
         Step::CheckFinite(CheckFinite {
             bufs: vec![0, 1],
             name: "loss".into(),
@@ -159,6 +165,7 @@ fn sample() -> Plan {
                     place: "sample.graph:1:1".into(),
                 }],
                 runner: true,
+                replica_of: Some(0),
             },
             Entry { name: "init".into(), ..Entry::default() },
         ],

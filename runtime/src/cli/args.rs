@@ -3,7 +3,16 @@
 use crate::error::{Error, Result, closest};
 use std::time::Duration;
 
-#[derive(Debug, Default, PartialEq)]
+/// How the processes of a job work together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Each by itself, whatever the environment says.
+    Local,
+    /// As one: gradients are averaged in every step.
+    Sync,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Args {
     pub help: bool,
     pub version: bool,
@@ -38,6 +47,9 @@ pub struct Args {
     pub partial: bool,
     pub allow_nan: bool,
     pub sandbox: Option<String>,
+    pub mode: Option<Mode>,
+    pub peer_timeout: Option<Duration>,
+    pub join_timeout: Option<Duration>,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -72,6 +84,13 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--partial", "", "use an entry although `--restore` has only some of its variables"),
     ("--allow-nan", "", "go on though a loss is NaN or infinite, and save variables that are"),
     ("--sandbox", "DIR", "refuse to read or write what the graph names outside of this folder"),
+    (
+        "--mode",
+        "local|sync",
+        "how the processes of a job train: each for itself, or as one [default: sync in a job]",
+    ),
+    ("--peer-timeout", "DURATION", "how long a step waits for another process [default: 120s]"),
+    ("--join-timeout", "DURATION", "how long the processes have to find each other [default: 60s]"),
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
@@ -143,10 +162,21 @@ pub fn parse(args: &[String]) -> Result<Args> {
                 let v = value()?;
                 out.shuffle = Some(v.parse().map_err(|_| bad(name, &v, "a seed, such as 1"))?);
             }
-            "--time" => {
+            "--time" | "--peer-timeout" | "--join-timeout" => {
                 let v = value()?;
                 let d = duration(&v).ok_or_else(|| bad(name, &v, "a duration, such as 500ms"))?;
-                out.time = Some(d);
+                match name {
+                    "--time" => out.time = Some(d),
+                    "--peer-timeout" => out.peer_timeout = Some(d),
+                    _ => out.join_timeout = Some(d),
+                }
+            }
+            "--mode" => {
+                out.mode = Some(match value()?.as_str() {
+                    "local" => Mode::Local,
+                    "sync" => Mode::Sync,
+                    v => return Err(bad(name, v, "local or sync")),
+                });
             }
             "--calls" => out.calls = Some(positive(name, &value()?)?),
             "--warmup" => {

@@ -33,6 +33,8 @@ pub(super) fn run(
     let epochs = a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 });
     let limit = a.steps.unwrap_or(usize::MAX);
     let smallest = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
+    session.team.check_batch(batch, smallest)?;
+    let smallest = session.team.smallest(smallest);
     let mut step = 0;
     let mut first = (0, 0);
     if let Some(c) = &mut checkpoints {
@@ -40,6 +42,8 @@ pub(super) fn run(
         first = c.begin(session, console, data.examples)?;
         c.identify(session, console, data.identity(session, batch)?)?;
     }
+    let [step_at, epoch_at, example_at] = session.team.tell([step, first.0, first.1])?;
+    (step, first) = (step_at, (epoch_at, example_at));
     if a.batch.is_none() {
         let text = format!("without `--batch`, every step takes all {} examples", data.examples);
         session.say(console, &text);
@@ -92,12 +96,17 @@ pub(super) fn run(
         }
         while lo < data.examples && step < limit {
             let hi = (lo + batch).min(data.examples);
-            let shapes = data.shapes(hi - lo);
-            let views = data.batch(&shapes, order.as_deref(), lo, hi, &mut scratch)?;
+            let mine = session.team.part(lo, hi);
+            let shapes = data.shapes(mine.1 - mine.0);
+            let views = data.batch(&shapes, order.as_deref(), mine.0, mine.1, &mut scratch)?;
             if let Some(b) = &mut boundary {
                 b.mark(model)?;
             }
-            let out = match model.call(session.entry, &views) {
+            let called = model.call(session.entry, &views).and_then(|mut out| {
+                session.team.after_step(&mut out)?;
+                Ok(out)
+            });
+            let out = match called {
                 Ok(out) => out,
                 Err(e) => {
                     let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {
@@ -124,7 +133,7 @@ pub(super) fn run(
                     let at = Position { epoch, example, examples, shuffle };
                     c.after_step(model, session, console, Some(at), Some(&mut sums))?
                 }
-                None => session.saves() && signals::raised(),
+                None => (session.saves() || session.team.saves) && signals::raised(),
             };
             if stop {
                 progress.finish(console);

@@ -54,9 +54,10 @@ impl Boundary {
 /// Whether an error came from one of those places, so that going back leaves whole
 /// steps.
 pub(super) fn undone(e: &Error) -> bool {
-    // Files that readers read; assertions, indices and losses; queues and readers.
+    // Files that readers read; assertions, indices and losses; queues and
+    // readers; other processes.
     let code = e.code().number();
-    matches!(code, 804 | 511 | 512 | 514 | 515 | 519 | 509 | 510 | 533 | 535 | 560..=571)
+    matches!(code, 804 | 511 | 512 | 514 | 515 | 519 | 509 | 510 | 533 | 535 | 560..=571 | 701..=704)
 }
 
 /// Variables that may have been written when a call waits for a queue, finds that
@@ -127,6 +128,10 @@ impl Walk<'_> {
                     self.steps(head);
                     self.steps(body);
                 }
+            }
+            Step::Exchange(x) => {
+                self.touch(&x.bufs);
+                self.at_risk.extend(&self.touched);
             }
             Step::Queue(q) if q.action.takes() || q.action.gives() => {
                 // A reader may end in the middle of a batch.

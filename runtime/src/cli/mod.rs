@@ -29,6 +29,7 @@ mod signature;
 pub mod statefile;
 mod stream;
 mod sums;
+mod team;
 
 use crate::checkpoint;
 use crate::error::{Error, ErrorCode, Result, closest, list};
@@ -47,6 +48,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use sums::Finished;
+use team::Team;
 use tfc_abi::DType;
 use tfc_abi::plan::{Entry, Home, Plan, Step};
 
@@ -164,26 +166,30 @@ fn command(
         let e = Error::usage("E0914", format!("`{extra}` is one word too many"));
         return Err(e.help("give inputs as `--feed NAME=VALUE`"));
     }
-    let session = Session { plan: &plan, entry, args };
+    let alone = Team::alone();
+    let session = Session { plan: &plan, entry, args, team: &alone };
     session.check_names()?;
+    let team = match bench {
+        true => Team::alone(),
+        false => Team::join(&plan, entry, args, session.saves())?,
+    };
+    if !team.is_chief() {
+        // The chief does the talking; errors are everybody's own.
+        let helper = Team::strip(args);
+        let (mut out, mut err) = (std::io::sink(), std::io::stderr());
+        let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
+        let session = Session { plan: &plan, entry, args: &helper, team: &team };
+        return session.execute(program, bench, &mut silent);
+    }
+    let session = Session { plan: &plan, entry, args, team: &team };
+    if let Some(text) = team.describe() {
+        session.say(console, &text);
+    }
     if !bench {
         destinations::check(&session)?;
         session.advise(console);
     }
-    let feeds = session.feeds()?;
-    let mut checkpoints = match bench {
-        true => None,
-        false => Checkpoints::open(&session, console)?,
-    };
-    let model = Arc::new(session.load(program, checkpoints.as_ref(), console)?);
-    if let Some(dir) = &args.checkpoint_dir {
-        model.set_directory(Path::new(dir));
-    }
-    if bench {
-        bench::run(&model, &session, &whole(feeds)?, console)?;
-        return Ok(End::Done);
-    }
-    session.run(&model, feeds, checkpoints.as_mut(), console)
+    session.execute(program, bench, console)
 }
 
 /// What a run came to.
@@ -228,7 +234,8 @@ fn whole(feeds: Vec<io::Data>) -> Result<Vec<TensorBuf>> {
 /// runners.
 pub(crate) fn user_entries(plan: &Plan) -> impl Iterator<Item = (usize, &Entry)> {
     let init = plan.init.map(|i| i as usize);
-    let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner;
+    let users =
+        move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner && e.replica_of.is_none();
     plan.entries.iter().enumerate().filter(users)
 }
 
@@ -266,11 +273,37 @@ struct Session<'a> {
     plan: &'a Plan,
     entry: usize,
     args: &'a Args,
+    /// The processes that run it together.
+    team: &'a Team,
 }
 
 impl Session<'_> {
     fn entry(&self) -> &Entry {
         &self.plan.entries[self.entry]
+    }
+
+    /// Loads the program and runs the command.
+    fn execute(
+        &self,
+        program: &dyn Program,
+        bench: bool,
+        console: &mut Console<'_>,
+    ) -> Result<End> {
+        let feeds = self.feeds()?;
+        let mut checkpoints = match bench {
+            true => None,
+            false => Checkpoints::open(self, console)?,
+        };
+        let model = Arc::new(self.load(program, checkpoints.as_ref(), console)?);
+        self.team.begin(&model)?;
+        if let Some(dir) = &self.args.checkpoint_dir {
+            model.set_directory(Path::new(dir));
+        }
+        if bench {
+            bench::run(&model, self, &whole(feeds)?, console)?;
+            return Ok(End::Done);
+        }
+        self.run(&model, feeds, checkpoints.as_mut(), console)
     }
 
     /// Names of feeds and results exist, each once, none missing.
@@ -495,7 +528,11 @@ impl Session<'_> {
         let cut = a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some();
         let streams = runners::streams(model, self.entry);
         let again = a.steps.is_some() && !cut && model.batch_dim(self.entry).is_none();
-        if self.saves() && (streams || self.steps() || checkpoints.is_some()) {
+        if streams && self.team.size() > 1 {
+            return Err(unshared_stream(self.entry(), self.team.size()));
+        }
+        let saves = self.saves() || self.team.saves;
+        if saves && (streams || self.steps() || checkpoints.is_some()) {
             signals::listen();
         }
         let mut ran = if streams || again {
@@ -505,7 +542,8 @@ impl Session<'_> {
         } else {
             let feeds = whole(feeds)?;
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-            let results = model.call(self.entry, &views)?;
+            let mut results = model.call(self.entry, &views)?;
+            self.team.after_step(&mut results)?;
             let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();
             let mut ran = Ran { results, steps: 1, ..Ran::default() };
             if let Some(c) = &mut checkpoints {
@@ -683,6 +721,15 @@ fn known(
         }
     }
     Ok(())
+}
+
+fn unshared_stream(e: &Entry, size: usize) -> Error {
+    Error::data(
+        ErrorCode::CANNOT_SHARE,
+        format!("the input of `{}` cannot be shared by {size} workers", e.name),
+    )
+    .note("it comes from queues and readers, which every process has for itself")
+    .help("train on feeds with `--batch`, or in one process")
 }
 
 /// A result as one line of JSON; what JSON has no number for is a string.

@@ -32,6 +32,17 @@ pub fn listen() {
     unix::listen();
 }
 
+/// As if a signal had come: another process of the job was asked to stop.
+pub(super) fn remember() {
+    RAISED.store(true, Ordering::Release);
+}
+
+/// Asks another process to stop, as [`listen`] understands it.
+#[cfg(unix)]
+pub fn ask_to_stop(process: u32) {
+    unix::ask_to_stop(process);
+}
+
 /// Notes a signal; false if it is one that ends the process.
 fn note() -> bool {
     // A monotonic clock may be asked in a handler.
@@ -58,6 +69,7 @@ mod unix {
     unsafe extern "C" {
         fn signal(number: c_int, handler: usize) -> usize;
         fn raise(number: c_int) -> c_int;
+        fn kill(process: c_int, number: c_int) -> c_int;
     }
 
     extern "C" fn remember(number: c_int) {
@@ -68,6 +80,15 @@ mod unix {
                 signal(number, SIG_DFL);
                 raise(number);
             }
+        }
+    }
+
+    pub(super) fn ask_to_stop(process: u32) {
+        if let Ok(process) = c_int::try_from(process)
+            && process > 0
+        {
+            // SAFETY: `kill` touches no memory; the process may have ended by itself.
+            unsafe { kill(process, SIGTERM) };
         }
     }
 

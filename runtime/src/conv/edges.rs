@@ -58,6 +58,20 @@ impl Inner {
     {
         let width = self.width;
         for row in rows.0..rows.1 {
+            // Nearly always there is nothing to mend, and a whole row tells so in
+            // vectors.
+            let mut any = false;
+            for column in columns.0..columns.1 {
+                // SAFETY: the caller's promise.
+                let value = unsafe { *c.out.cast::<E>().add(row * all_columns + column) }.widen();
+                #[expect(clippy::eq_op, reason = "true of NaN alone")]
+                {
+                    any |= value != value;
+                }
+            }
+            if !any {
+                continue;
+            }
             for y in columns.0 / width..columns.1.div_ceil(width) {
                 let from = columns.0.max(y * width) - y * width;
                 let to = columns.1.min((y + 1) * width) - y * width;

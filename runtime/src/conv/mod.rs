@@ -5,6 +5,10 @@
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
+//!
+//! Floats are read through a [`field`], a copy of a few rows with padding and
+//! strides written out. Vectors are of pixels, or of channels where pictures are so
+//! small that vectors of pixels would be half empty.
 
 pub mod depthwise;
 mod edges;

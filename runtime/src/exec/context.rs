@@ -34,6 +34,7 @@ pub struct Context {
     /// Bytes of the arenas in use, and for how many calls that was far less than
     /// they have.
     needed: usize,
+    kept: usize,
     spare: Spare,
     /// [`crate::state::State::moves`] when the variables' pointers were taken.
     pub(super) moves: u64,
@@ -44,8 +45,8 @@ pub struct Context {
     pub(crate) ptrs: Vec<*mut u8>,
     /// Aligned copies of feeds that were not.
     copies: Vec<Bytes>,
-    /// What runs when, at these dims.
-    pub(super) schedule: Schedule,
+    /// What runs when, at these dims; a call in progress has it.
+    pub(super) schedule: Option<Box<Schedule>>,
     pub(super) arguments: Arguments,
 }
 
@@ -55,6 +56,7 @@ unsafe impl Send for Context {}
 
 impl Context {
     /// Binds dims and, if they changed, sizes everything anew.
+    #[inline]
     pub(crate) fn prepare(
         &mut self,
         model: &Model,
@@ -68,6 +70,19 @@ impl Context {
         if self.ready && state.fixed.as_ref().is_some_and(|fixed| fits(fixed, feeds)) {
             return Ok(());
         }
+        self.bind(model, index, entry, state, feeds, guard)
+    }
+
+    #[inline(never)]
+    fn bind(
+        &mut self,
+        model: &Model,
+        index: usize,
+        entry: &Entry,
+        state: &EntryState,
+        feeds: &[FeedView<'_>],
+        guard: Guard,
+    ) -> Result<()> {
         self.binding.bind(&model.plan, entry, &state.used_dims, feeds)?;
         if self.ready && self.dims == self.binding.dims {
             return Ok(());
@@ -126,8 +141,9 @@ impl Context {
             *ptr = nothing();
         }
         self.arguments = Arguments::default();
-        self.schedule =
-            Schedule::new(&entry.steps, entry, &self.values, &model.pool, &mut self.arguments);
+        let (values, pool) = (&self.values, &*model.pool);
+        let schedule = Schedule::new(&entry.steps, entry, values, pool, &mut self.arguments);
+        self.schedule = Some(Box::new(schedule));
         self.moves = u64::MAX;
         self.ready = true;
         Ok(())
@@ -176,13 +192,14 @@ impl Context {
                 ))
             })?);
         }
+        self.kept = self.arenas.iter().flatten().map(|a| a.len()).sum();
         Ok(())
     }
 
     /// Frees the arenas when the calls of late have needed little of them.
+    #[inline]
     pub(crate) fn shrink(&mut self) {
-        let kept = self.kept();
-        if kept < KEPT || self.needed > kept / 4 {
+        if self.kept < KEPT || self.needed > self.kept / 4 {
             self.spare = Spare::default();
             return;
         }
@@ -190,13 +207,13 @@ impl Context {
         if self.spare.calls == PATIENCE {
             self.spare = Spare::default();
             self.arenas.clear();
-            self.ready = false;
+            (self.kept, self.ready) = (0, false);
         }
     }
 
     /// Bytes of working memory kept between calls.
     pub fn kept(&self) -> usize {
-        self.arenas.iter().flatten().map(|a| a.len()).sum()
+        self.kept
     }
 
     /// Points buffers that are variables at the variables, which are held, or at
@@ -227,6 +244,7 @@ impl Context {
     }
 
     /// Points params and results at the caller's memory.
+    #[inline]
     pub(crate) fn place(
         &mut self,
         entry: &Entry,

@@ -41,6 +41,7 @@ pub(super) struct Frame<'a> {
 unsafe impl Sync for Frame<'_> {}
 
 impl<'a> Frame<'a> {
+    #[inline]
     pub fn new(
         model: &'a Model,
         entry: &'a Entry,
@@ -85,6 +86,7 @@ impl<'a> Frame<'a> {
     }
 
     /// Fills in the buffers of a step's kernel.
+    #[inline]
     fn arguments(&self, kernel: u32, bufs: &[u32], info: &StepInfo) -> KernelCall {
         // Each step has its own part of these.
         let room = &self.arguments.bufs[info.bufs_at as usize..][..bufs.len()];
@@ -97,6 +99,7 @@ impl<'a> Frame<'a> {
         KernelCall { kernel, bufs: room.as_ptr().cast(), dims }
     }
 
+    #[inline]
     pub fn step(&self, step: &Step, info: &StepInfo) -> Result<()> {
         let device: &dyn Device = &*self.model.devices[info.device as usize];
         match step {

@@ -61,16 +61,17 @@ pub(crate) struct Run<'a> {
 /// Gives the context its schedule back.
 struct Lent<'r, 'a> {
     run: &'r mut Run<'a>,
-    schedule: Schedule,
+    schedule: Option<Box<Schedule>>,
 }
 
 impl Drop for Lent<'_, '_> {
     fn drop(&mut self) {
-        self.run.ctx.schedule = std::mem::take(&mut self.schedule);
+        self.run.ctx.schedule = self.schedule.take();
     }
 }
 
 impl<'a> Run<'a> {
+    #[inline]
     pub(crate) fn new(
         model: &'a Model,
         entry: &'a Entry,
@@ -103,6 +104,7 @@ impl<'a> Run<'a> {
     }
 
     /// Takes the variables.
+    #[inline]
     fn hold(&mut self) -> Result<()> {
         let (state, vars) = (self.state, &self.model.state);
         if state.vars.is_empty() {
@@ -151,16 +153,21 @@ impl<'a> Run<'a> {
     }
 
     /// Runs all steps.
+    #[inline]
     pub(crate) fn all(&mut self) -> Result<()> {
         // Out of the context while it is gone through, so that steps may change
         // the rest; back again also when one panics.
-        let schedule = std::mem::take(&mut self.ctx.schedule);
+        let schedule = self.ctx.schedule.take();
         let lent = Lent { run: self, schedule };
-        lent.run.list(&lent.run.entry.steps, &lent.schedule)
+        match &lent.schedule {
+            Some(schedule) => lent.run.list(&lent.run.entry.steps, schedule),
+            None => Err(Error::bug("a call without a schedule")),
+        }
     }
 
     /// Whether to stop here: as long as nothing is written, or what is can be
     /// put back.
+    #[inline]
     fn check_stop(&mut self) -> Result<()> {
         if !self.may_stop || self.dirty && self.undo.is_empty() {
             return Ok(());
@@ -199,6 +206,7 @@ impl<'a> Run<'a> {
 
     /// Makes sure that what step `i` waits for is done, where other devices were
     /// given it.
+    #[inline]
     fn meet(&self, steps: &Steps, i: usize) -> Result<()> {
         if self.model.devices.len() == 1 {
             return Ok(());
@@ -213,6 +221,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    #[inline]
     fn frame(&self) -> Frame<'_> {
         // Images are of versions of their own.
         let unwritten = if self.held.is_some() { &*self.state.reads } else { &[] };

@@ -5,10 +5,11 @@
 use super::Run;
 use super::context::inconsistent;
 use crate::error::{Error, Result};
+use crate::net::collective::Reduce;
 use crate::queue::{Place, Queue, Turn, Waiter, Want};
 use crate::tensor::FeedView;
 use crate::{checkpoint, indices, numerics, show};
-use tfc_abi::plan::{CheckIndex, Home, QueueAction, QueueStep, Step};
+use tfc_abi::plan::{CheckIndex, Combine, Exchange, Home, QueueAction, QueueStep, Step};
 
 impl Run<'_> {
     fn value(&self, e: u32) -> i64 {
@@ -98,6 +99,7 @@ impl Run<'_> {
                 unsafe { self.ctx.stacks[*stack as usize].pop(place, name) }
             }
             Step::Queue(s) => self.queue(s),
+            Step::Exchange(x) => self.exchange(x),
             // The schedule sends these elsewhere.
             Step::Launch(_)
             | Step::MatMul(_)
@@ -107,6 +109,28 @@ impl Run<'_> {
             | Step::If { .. }
             | Step::While { .. } => Err(inconsistent(self.entry, "a step is not what it was")),
         }
+    }
+
+    /// Without other processes the tensors stay what they are.
+    fn exchange(&mut self, x: &Exchange) -> Result<()> {
+        let Some(group) = self.model.group() else { return Ok(()) };
+        let op = match x.combine {
+            Combine::Mean => Reduce::Mean,
+            Combine::Sum => Reduce::Sum,
+            Combine::Max => Reduce::Max,
+            Combine::Min => Reduce::Min,
+        };
+        let mut parts: Vec<(tfc_abi::DType, &mut [u8])> = vec![];
+        for &b in &x.bufs {
+            let (ptr, len) = (self.ptr(b), self.bytes(b).len());
+            if len > 0 {
+                // SAFETY: the invariant of `ptrs`; the results of one step are apart from
+                // each other, and no kernel runs meanwhile.
+                let bytes = unsafe { std::slice::from_raw_parts_mut(ptr, len) };
+                parts.push((self.entry.buffers[b as usize].dtype, bytes));
+            }
+        }
+        group.all_reduce(&mut parts, op, &x.name, &x.place)
     }
 
     fn queue(&mut self, s: &QueueStep) -> Result<()> {

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | f32, f64 | [`driver`] over [`kernel`]s for the CPU at hand |
 //! | one row or one column | streaming kernels, at the speed of memory |
+//! | weights that stay from call to call | kept packed, see [`prepack`] |
 //! | f16, bf16 | as f32; converted while packing, rounded once per element |
 //! | integers, bool | [`simple`] |
 //!
 //! Work is cut into rectangles of the result; `k` is never cut between threads,
-//! so results do not depend on their number.
+//! so results do not depend on their number. Nor do they depend on the instruction
+//! set, if it has fused multiply-adds: the order of every sum is fixed by the sizes
+//! (docs/numerics.md says how).
 
 #[cfg(target_arch = "aarch64")]
 #[path = "neon.rs"]

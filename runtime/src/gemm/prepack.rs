@@ -3,8 +3,8 @@
 //!
 //! A model has one [`PackCache`]. Constants, and variables that an entry only
 //! reads, are packed when a product reads the same version of them for the second
-//! time; a write to the variable makes its pack void. What is kept never takes
-//! more memory than the variables and constants themselves.
+//! time; a write to the variable makes its pack void. What is kept takes no more
+//! memory than the model allows, which is about that of its variables and constants.
 
 use super::driver::grow;
 use super::kernel::{Kernels, Real};
@@ -89,6 +89,11 @@ impl PackCache {
     /// Bytes of the packs kept.
     pub fn bytes(&self) -> usize {
         self.lock().bytes
+    }
+
+    /// Drops all packs.
+    pub fn clear(&self) {
+        *self.lock() = Kept::default();
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept> {

@@ -95,6 +95,10 @@ pub(super) fn erfc(s: &mut Seq, x: &[Reg]) -> Reg {
     let low = s.fma(minus, a, back);
     let e = exp_bounded(s, square, Some(low));
     let v = s.mul(p, e);
+    // One, exactly, where the polynomial is a little off it.
+    let near = s.c(1e-17);
+    let flat = s.lt(a, near);
+    let v = s.select(flat, one, v);
     let reflected = s.sub(two, v);
     let zero = s.c(0.0);
     let negative = s.lt(x, zero);

@@ -74,6 +74,7 @@ impl Resolver<'_> {
             Val::Poison => return Val::Poison,
             val => vec![Spanned { val, span }],
         };
+        grads = self.averaged(&vars, grads, span);
         for call in through {
             match self.through(call, grads) {
                 Some(changed) => grads = changed,
@@ -113,6 +114,29 @@ impl Resolver<'_> {
             );
         }
         Val::Poison
+    }
+
+    /// The gradients as means over all processes that train together; before anything
+    /// looks at them, so that clipping sees whole gradients.
+    fn averaged(
+        &mut self,
+        vars: &[(VarId, Span)],
+        grads: Vec<Spanned>,
+        span: Span,
+    ) -> Vec<Spanned> {
+        let Some(op) = self.ops.get("all_reduce").copied() else { return grads };
+        let mut out = vec![];
+        for (grad, (var, at)) in grads.into_iter().zip(vars) {
+            let Val::Tensor(value) = grad.val else {
+                out.push(grad);
+                continue;
+            };
+            let name = format!("the gradient of `{}`", self.graph.vars[*var].name);
+            let attrs = Attrs::none().with("name", Attr::Str(name));
+            let spec = NodeSpec::new(op, &[value], attrs, span);
+            out.push(Spanned { val: self.finish(spec, &[*at], &[], span), span: grad.span });
+        }
+        out
     }
 
     /// A loss that is not finite fails the call, before anything is changed by it.

@@ -212,10 +212,12 @@ impl Resolver<'_> {
         self.declare_known(known);
         self.first_values(tree, false);
         self.frames.pop();
-        let mut names: BTreeMap<Arc<str>, Span> = BTreeMap::new();
+        let mut names: [BTreeMap<Arc<str>, Span>; 2] = Default::default();
         let mut id = 0;
         for item in &tree.items {
             let ast::Item::Entry(entry) = item else { continue };
+            // An entry and its replica have one name.
+            let names = &mut names[usize::from(entry.replica)];
             if let Some(first) = names.insert(entry.name.text.clone(), entry.name.span) {
                 self.twice("entry", &entry.name, first);
                 continue;

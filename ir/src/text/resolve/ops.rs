@@ -8,7 +8,7 @@ use super::scope::{Spanned, Val};
 use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
 use crate::lower::Lower;
-use crate::op::{Effect, InferError, Kind, Place};
+use crate::op::{Effect, ElementKind, InferError, Place};
 use crate::ops::bounds;
 use crate::text::ast::{Call, Expr, ExprKind};
 use crate::{Attr, Attrs, DType, Dim, NodeId, Op, OpDef, Tensor, TensorType, ValueId, VarId};
@@ -252,7 +252,7 @@ impl Resolver<'_> {
         }
         let kind = |i: usize| {
             let last = def.operands.len().saturating_sub(1);
-            def.operands.get(i.min(last)).map(|o| o.kind).unwrap_or(Kind::Any)
+            def.operands.get(i.min(last)).map(|o| o.kind).unwrap_or(ElementKind::Any)
         };
         let mut values: Vec<Option<ValueId>> = vec![];
         for o in operands {
@@ -273,8 +273,9 @@ impl Resolver<'_> {
                 .filter(|j| kind(*j) == kind(i))
                 .find_map(|j| values[j])
                 .map(|v| self.type_of(v).dtype)
-                .or(like
-                    .filter(|d| kind(i).admits(*d) && !matches!(kind(i), Kind::Index | Kind::Key)));
+                .or(like.filter(|d| {
+                    kind(i).admits(*d) && !matches!(kind(i), ElementKind::Index | ElementKind::Key)
+                }));
             let natural = self.literal_default(&o.val, operands, kind(i));
             out.push(self.tensor(&o.val, o.span, peer.or(natural))?);
         }
@@ -282,16 +283,16 @@ impl Resolver<'_> {
     }
 
     /// The type of a number whose peers are all numbers too.
-    fn literal_default(&self, val: &Val, peers: &[Spanned], kind: Kind) -> Option<DType> {
+    fn literal_default(&self, val: &Val, peers: &[Spanned], kind: ElementKind) -> Option<DType> {
         let mut natural = self.natural_dtype(val)?;
-        if natural == DType::I32 && kind == Kind::Key {
+        if natural == DType::I32 && kind == ElementKind::Key {
             return Some(DType::I64);
         }
         let float = peers.iter().any(|p| matches!(p.val, Val::Float(_) | Val::Ratio(_)));
-        if natural == DType::I32 && (float && kind != Kind::Index) {
+        if natural == DType::I32 && (float && kind != ElementKind::Index) {
             natural = DType::F32;
         }
-        if natural == DType::I32 && kind == Kind::Float {
+        if natural == DType::I32 && kind == ElementKind::Float {
             natural = DType::F32;
         }
         Some(natural)

@@ -410,6 +410,7 @@ impl Resolver<'_> {
         let mut build = Build::new(id, &item.name.text);
         build.func.doc = item.doc.clone();
         build.func.runner = item.runner;
+        build.func.replica = item.replica;
         build.func.span = item.name.span;
         self.frames.push(Frame::new(0));
         let built = self.with_build(build, |r| r.entry_body(item));

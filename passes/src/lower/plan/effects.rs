@@ -1,7 +1,8 @@
 //! Effects as steps: each op that changes or shows something is one.
 
 use super::{Planner, not_compiled};
-use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Step};
+use cranelift_entity::EntityRef;
+use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Combine, Exchange, Step};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
 use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
@@ -29,8 +30,6 @@ impl Planner<'_> {
                 let src = self.value(node.operands[0]);
                 let ty = self.graph.vars[v].ty.clone();
                 let step = self.copy(src, dst, &ty, region);
-                self.note_read(node.operands[0], self.time);
-                self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
             (StepKind::ScatterRows { add }, Some(v)) => {
@@ -42,8 +41,6 @@ impl Planner<'_> {
                 };
                 let (ids, updates) = (node.operands[0], node.operands[1]);
                 let step = self.scatter(routine, dst, &ty, ids, updates);
-                self.scatters.insert(self.time);
-                self.writes.entry(v).or_default().push(self.time);
                 steps.push(step);
             }
             (StepKind::Restore, Some(v)) => {
@@ -52,7 +49,6 @@ impl Planner<'_> {
                 let time = self.tick();
                 self.storages.touch(dst, time, true);
                 let buf = self.buffer(dst, &ty);
-                self.writes.entry(v).or_default().push(time);
                 let (path, key) = (node.attrs.str("path"), node.attrs.str("key"));
                 let key = if key.is_empty() { self.graph.vars[v].name.as_str() } else { key };
                 let (path, key) = (path.to_string(), key.to_string());
@@ -106,6 +102,7 @@ impl Planner<'_> {
                     place: self.build.place(node.span),
                 }));
             }
+            (StepKind::Exchange, _) => self.exchange(node, region, steps),
             (StepKind::Push, _) => {
                 let stack = self.stack(node);
                 let time = self.tick();
@@ -155,6 +152,37 @@ impl Planner<'_> {
         let mut bufs = vec![self.write(node.results[0], time, region)];
         bufs.extend(reads);
         Step::Call(Call { func, bufs, ints })
+    }
+
+    /// The values are brought to the results' places and combined there.
+    fn exchange(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+        for (&from, &to) in node.operands.iter().zip(&node.results) {
+            let ty = self.func.ty(to).clone();
+            let (src, dst) = (self.value(from), self.value(to));
+            self.storages.list[dst.0 as usize].region = region.index() as u32;
+            steps.push(self.copy(src, dst, &ty, region));
+            self.storages.allow_in_place(self.time, dst, src);
+        }
+        let time = self.tick();
+        let mut bufs = vec![];
+        for &to in &node.results {
+            let dst = self.value(to);
+            self.storages.touch(dst, time, false);
+            self.storages.touch(dst, time, true);
+            bufs.push(self.buffer(dst, &self.func.ty(to).clone()));
+        }
+        let combine = match node.attrs.str("op") {
+            "sum" => Combine::Sum,
+            "max" => Combine::Max,
+            "min" => Combine::Min,
+            _ => Combine::Mean,
+        };
+        let name = match node.attrs.str("name") {
+            name if node.results.len() == 1 => name.to_string(),
+            _ => format!("{} tensors", node.results.len()),
+        };
+        let place = self.build.place(node.span);
+        steps.push(Step::Exchange(Exchange { combine, bufs, name, place }));
     }
 
     fn stack(&mut self, node: &Node) -> u32 {

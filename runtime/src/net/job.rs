@@ -1,0 +1,288 @@
+//! Which process of how many this is.
+//!
+//! Told by the environment, in the first of these ways that is there:
+//!
+//! | launcher | variables |
+//! |---|---|
+//! | `tfc launch`, or by hand | `TFC_RANK`, `TFC_SIZE`, `TFC_COORDINATOR` |
+//! | `mpirun` | `OMPI_COMM_WORLD_RANK`, `OMPI_COMM_WORLD_SIZE`; the messages are MPI's |
+//! | torchrun | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |
+//! | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_STEP_NODELIST` |
+//! | TensorFlow's | `TF_CONFIG` |
+//! | Kubernetes indexed jobs | `JOB_COMPLETION_INDEX`, with `TFC_SIZE` and `TFC_COORDINATOR` |
+
+use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
+use crate::error::{Error, ErrorCode, Result};
+use crate::io::json::Json;
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::time::Duration;
+
+/// Port for launchers that name a host alone.
+const PORT: u16 = 29_770;
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    pub rank: usize,
+    pub size: usize,
+    /// `HOST:PORT` where process 0 listens.
+    pub coordinator: String,
+    /// The launcher's own library carries the messages.
+    pub mpi: bool,
+    /// Which convention said so, for people.
+    pub found: &'static str,
+    /// Who does not have it may not join.
+    pub token: String,
+    /// Text may cross a network as it is.
+    pub plain: bool,
+    pub timeout: Duration,
+    pub join_timeout: Duration,
+}
+
+impl Job {
+    pub fn new(rank: usize, size: usize, coordinator: impl Into<String>) -> Job {
+        Job {
+            rank,
+            size,
+            coordinator: coordinator.into(),
+            mpi: false,
+            found: "TFC_RANK",
+            token: String::new(),
+            plain: false,
+            timeout: PEER_TIMEOUT,
+            join_timeout: JOIN_TIMEOUT,
+        }
+    }
+
+    /// What the environment says; none if it says nothing of other processes.
+    pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Job>> {
+        let set = |name: &str| env(name).filter(|v| !v.is_empty());
+        let found = [tfc, mpirun, torchrun, slurm, tf_config]
+            .into_iter()
+            .find_map(|convention| convention(&set).transpose())
+            .transpose()?;
+        let Some(mut job) = found else { return Ok(None) };
+        if job.rank >= job.size {
+            return Err(wrong(
+                job.found,
+                &format!("rank {} of {} does not exist: ranks begin with 0", job.rank, job.size),
+            ));
+        }
+        job.token = set("TFC_TOKEN").unwrap_or_default();
+        job.plain = set("TFC_PLAINTEXT").is_some_and(|v| v == "1");
+        Ok(Some(job).filter(|j| j.size > 1))
+    }
+
+    /// As [`Job::detect`], from this process's environment.
+    pub fn from_environment() -> Result<Option<Job>> {
+        Job::detect(&|name| std::env::var(name).ok())
+    }
+
+    /// Where process 0 listens. Other hosts are let in only when that was asked for:
+    /// nothing on the wire is encrypted.
+    pub(super) fn listener(&self) -> Result<TcpListener> {
+        self.check_plain()?;
+        TcpListener::bind(&self.coordinator).map_err(|e| {
+            Error::io(
+                ErrorCode::BAD_JOB,
+                format!("cannot listen at {}: {}", self.coordinator, crate::io::io_reason(&e)),
+            )
+        })
+    }
+
+    pub(super) fn check_plain(&self) -> Result<()> {
+        let local = self.coordinator.to_socket_addrs().is_ok_and(|mut all| {
+            all.all(|at| match at.ip() {
+                IpAddr::V4(ip) => ip.is_loopback(),
+                IpAddr::V6(ip) => ip.is_loopback(),
+            })
+        });
+        if local || self.plain {
+            return Ok(());
+        }
+        Err(Error::usage(
+            ErrorCode::PLAINTEXT,
+            format!("the workers would talk to {} in plain text", self.coordinator),
+        )
+        .note("weights, gradients and the job's token could be read and changed on the way")
+        .help(
+            "on a network where nobody else listens, allow it with TFC_PLAINTEXT=1; or let \
+             `mpirun` carry the messages",
+        ))
+    }
+}
+
+type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+fn wrong(convention: &str, what: &str) -> Error {
+    Error::usage(ErrorCode::BAD_JOB, format!("{convention}: {what}"))
+        .note("the environment says that this process is one of several")
+        .help("`--mode local` takes no notice of it")
+}
+
+fn count(env: Env<'_>, name: &'static str) -> Result<Option<usize>> {
+    let Some(text) = env(name) else { return Ok(None) };
+    match text.trim().parse() {
+        Ok(n) => Ok(Some(n)),
+        Err(_) => Err(wrong(name, &format!("`{text}` is not a number"))),
+    }
+}
+
+fn tfc(env: Env<'_>) -> Result<Option<Job>> {
+    let rank = match count(env, "TFC_RANK")? {
+        Some(rank) => Some(rank),
+        None => count(env, "JOB_COMPLETION_INDEX")?.filter(|_| env("TFC_SIZE").is_some()),
+    };
+    let Some(rank) = rank else { return Ok(None) };
+    let size = count(env, "TFC_SIZE")?
+        .ok_or_else(|| wrong("TFC_RANK", "TFC_SIZE, the number of processes, is missing"))?;
+    let coordinator = match env("TFC_COORDINATOR") {
+        Some(at) => at,
+        None if size <= 1 => String::new(),
+        None => {
+            return Err(wrong(
+                "TFC_RANK",
+                "TFC_COORDINATOR=HOST:PORT, where worker 0 listens, is missing",
+            ));
+        }
+    };
+    Ok(Some(Job::new(rank, size, coordinator)))
+}
+
+fn mpirun(env: Env<'_>) -> Result<Option<Job>> {
+    let rank = count(env, "OMPI_COMM_WORLD_RANK")?;
+    let size = count(env, "OMPI_COMM_WORLD_SIZE")?;
+    let (Some(rank), Some(size)) = (rank, size) else { return Ok(None) };
+    Ok(Some(Job { mpi: true, found: "mpirun", ..Job::new(rank, size, "") }))
+}
+
+fn torchrun(env: Env<'_>) -> Result<Option<Job>> {
+    let (Some(host), Some(port)) = (env("MASTER_ADDR"), env("MASTER_PORT")) else {
+        return Ok(None);
+    };
+    let (Some(rank), Some(size)) = (count(env, "RANK")?, count(env, "WORLD_SIZE")?) else {
+        return Ok(None);
+    };
+    let port: u16 = port.parse().map_err(|_| wrong("MASTER_PORT", "it is not a port"))?;
+    // The launcher itself listens at the port it names.
+    let port = port.checked_add(1).unwrap_or(PORT);
+    Ok(Some(Job { found: "torchrun", ..Job::new(rank, size, address(&host, port)) }))
+}
+
+fn slurm(env: Env<'_>) -> Result<Option<Job>> {
+    let (Some(rank), Some(size)) =
+        (count(env, "SLURM_PROCID")?, count(env, "SLURM_STEP_NUM_TASKS")?)
+    else {
+        return Ok(None);
+    };
+    let nodes = env("SLURM_STEP_NODELIST").or_else(|| env("SLURM_JOB_NODELIST"));
+    let Some(host) = nodes.as_deref().and_then(first_host) else { return Ok(None) };
+    let id = count(env, "SLURM_JOB_ID")?.unwrap_or(0);
+    let coordinator = address(&host, PORT + (id % 1000) as u16);
+    Ok(Some(Job { found: "Slurm", ..Job::new(rank, size, coordinator) }))
+}
+
+/// The first of `node[003-007,9],other`.
+fn first_host(list: &str) -> Option<String> {
+    let end = list.find([',', '[']).unwrap_or(list.len());
+    let (name, rest) = list.split_at(end);
+    let Some(inside) = rest.strip_prefix('[') else {
+        return Some(name.to_owned()).filter(|n| !n.is_empty());
+    };
+    let close = inside.find(']')?;
+    let first = inside[..close].split([',', '-']).next()?;
+    let after = &inside[close + 1..];
+    let tail = &after[..after.find(',').unwrap_or(after.len())];
+    Some(format!("{name}{first}{tail}"))
+}
+
+fn tf_config(env: Env<'_>) -> Result<Option<Job>> {
+    let Some(text) = env("TF_CONFIG") else { return Ok(None) };
+    let bad = |what: &str| wrong("TF_CONFIG", what);
+    let config = Json::parse(&text).map_err(|_| bad("it is not JSON"))?;
+    let task = config.get("task").ok_or_else(|| bad("it has no `task`"))?;
+    let kind =
+        task.get("type").and_then(Json::as_str).ok_or_else(|| bad("the task has no type"))?;
+    let index =
+        task.get("index").and_then(Json::as_u64).ok_or_else(|| bad("the task has no index"))?;
+    let index = usize::try_from(index).unwrap_or(usize::MAX);
+    let cluster = config.get("cluster").ok_or_else(|| bad("it has no `cluster`"))?;
+    let mut addresses: Vec<String> = vec![];
+    let mut rank = None;
+    for role in ["chief", "master", "worker"] {
+        let list = cluster.get(role).and_then(Json::as_array).unwrap_or(&[]);
+        if role == kind && index < list.len() {
+            rank = Some(addresses.len() + index);
+        }
+        addresses.extend(list.iter().filter_map(Json::as_str).map(str::to_owned));
+    }
+    let rank = rank.ok_or_else(|| bad(&format!("the cluster has no {kind} number {index}")))?;
+    let coordinator = addresses.first().cloned().unwrap_or_default();
+    Ok(Some(Job { found: "TF_CONFIG", ..Job::new(rank, addresses.len(), coordinator) }))
+}
+
+fn address(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detect(vars: &[(&str, &str)]) -> Result<Option<Job>> {
+        Job::detect(&|name| vars.iter().find(|v| v.0 == name).map(|v| v.1.to_owned()))
+    }
+
+    #[test]
+    fn conventions_of_launchers() {
+        assert_eq!(detect(&[]).unwrap(), None);
+        let own = detect(&[("TFC_RANK", "1"), ("TFC_SIZE", "4"), ("TFC_COORDINATOR", "a:1")]);
+        let own = own.unwrap().unwrap();
+        assert_eq!((own.rank, own.size, own.coordinator.as_str()), (1, 4, "a:1"));
+        let mpi = detect(&[("OMPI_COMM_WORLD_RANK", "2"), ("OMPI_COMM_WORLD_SIZE", "3")]);
+        assert!(mpi.unwrap().unwrap().mpi);
+        let torch = detect(&[
+            ("RANK", "1"),
+            ("WORLD_SIZE", "2"),
+            ("MASTER_ADDR", "::1"),
+            ("MASTER_PORT", "29500"),
+        ]);
+        assert_eq!(torch.unwrap().unwrap().coordinator, "[::1]:29501");
+        let slurm = detect(&[
+            ("SLURM_PROCID", "3"),
+            ("SLURM_STEP_NUM_TASKS", "8"),
+            ("SLURM_STEP_NODELIST", "gpu[007-009,12]-ib,login"),
+            ("SLURM_JOB_ID", "41002"),
+        ]);
+        let slurm = slurm.unwrap().unwrap();
+        assert_eq!((slurm.rank, slurm.coordinator.as_str()), (3, "gpu007-ib:29772"));
+        let tf = detect(&[(
+            "TF_CONFIG",
+            r#"{"cluster": {"chief": ["c:1"], "worker": ["w:1", "w:2"], "ps": ["p:1"]},
+                "task": {"type": "worker", "index": 1}}"#,
+        )]);
+        let tf = tf.unwrap().unwrap();
+        assert_eq!((tf.rank, tf.size, tf.coordinator.as_str()), (2, 3, "c:1"));
+        // One process is no job.
+        assert_eq!(detect(&[("TFC_RANK", "0"), ("TFC_SIZE", "1")]).unwrap(), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        let e = |vars: &[(&str, &str)]| detect(vars).unwrap_err().to_string();
+        assert!(e(&[("TFC_RANK", "x")]).contains("`x` is not a number"));
+        assert!(e(&[("TFC_RANK", "0")]).contains("TFC_SIZE"));
+        assert!(e(&[("TFC_RANK", "0"), ("TFC_SIZE", "2")]).contains("TFC_COORDINATOR"));
+        let beyond = [("TFC_RANK", "2"), ("TFC_SIZE", "2"), ("TFC_COORDINATOR", "a:1")];
+        assert!(e(&beyond).contains("rank 2 of 2 does not exist"));
+        assert!(e(&[("TF_CONFIG", "{")]).contains("not JSON"));
+    }
+
+    #[test]
+    fn other_hosts_are_let_in_when_asked_for() {
+        let mut job = Job::new(0, 2, "192.0.2.1:7");
+        assert_eq!(job.check_plain().unwrap_err().code(), ErrorCode::PLAINTEXT);
+        job.plain = true;
+        assert!(job.check_plain().is_ok());
+        assert!(Job::new(0, 2, "127.0.0.1:7").check_plain().is_ok());
+    }
+}

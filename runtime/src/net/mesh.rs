@@ -1,0 +1,367 @@
+//! A link from every process of a job to every other.
+//!
+//! Process 0 listens where the job says. The others call it (`Join`), and when all
+//! have, each is told where the rest listen; then every process calls those of lower
+//! rank (`Link`). Whoever runs another program, or claims a rank that is taken, is
+//! refused and told why; it does not disturb the others.
+
+use super::job::Job;
+use super::link::{Call, Link, Progress, Receiving, Refused, Sending};
+use super::{Moment, Transport, hpack, late};
+use crate::error::{Error, ErrorCode, Result};
+use crate::hash::hex;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_short, c_ulong};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const JOIN: &str = "/tfc.Cluster/Join";
+const LINK: &str = "/tfc.Cluster/Link";
+/// A connection that says nothing useful for so long is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections that may be shaking hands at a time.
+const STRANGERS: usize = 256;
+
+pub(super) struct Mesh {
+    rank: usize,
+    /// By rank; none for this process.
+    links: Vec<Option<Link>>,
+    /// One exchange at a time.
+    turn: Mutex<()>,
+}
+
+impl Mesh {
+    pub(super) fn join(job: &Job, graph: &[u8; 32]) -> Result<Mesh> {
+        let deadline = Instant::now() + job.join_timeout;
+        let graph = hex(graph);
+        let (door, roster) = match job.rank {
+            0 => chief(job, &graph, deadline)?,
+            _ => member(job, &graph, deadline)?,
+        };
+        let mut links: Vec<Option<Link>> = (0..job.size).map(|_| None).collect();
+        for (peer, link) in links.iter_mut().enumerate().take(job.rank) {
+            *link = Some(dial(job, &roster, peer, deadline)?);
+        }
+        let (rank, incarnation) = (job.rank, roster.incarnation);
+        while links.iter().skip(rank + 1).any(Option::is_none) {
+            let missing: Vec<usize> =
+                (rank + 1..job.size).filter(|r| links[*r].is_none()).collect();
+            let mut call = door.next().ok_or_else(|| absent(job, &missing))?;
+            let who = number(&call, "tfc-rank").filter(|r| missing.contains(r));
+            let same = hpack::get(&call.headers, "tfc-job") == Some(&incarnation.to_string());
+            match who {
+                Some(peer) if same && hpack::get(&call.headers, ":path") == Some(LINK) => {
+                    let linked = call.answer(&[]).and_then(|()| call.into_link(peer, incarnation));
+                    links[peer] = Some(linked.map_err(|e| unreachable(peer, "", &e))?);
+                }
+                _ => call.refuse("this is not a worker the job waits for"),
+            }
+        }
+        Ok(Mesh { rank, links, turn: Mutex::default() })
+    }
+
+    fn link(&self, peer: usize) -> Result<&Link> {
+        let link = self.links.get(peer).and_then(Option::as_ref);
+        link.ok_or_else(|| Error::bug(format!("there is no link to worker {peer}")))
+    }
+}
+
+/// Who is where, and which run of the job this is.
+struct Roster {
+    incarnation: u64,
+    addresses: Vec<String>,
+}
+
+fn chief(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
+    let door = Door::open(&job.listener()?, deadline).map_err(|e| unreachable(0, "", &e))?;
+    let incarnation = RandomState::new().hash_one(std::process::id()) >> 1;
+    let mut joined: BTreeMap<usize, (Call, String)> = BTreeMap::new();
+    while joined.len() + 1 < job.size {
+        let missing = || (1..job.size).filter(|r| !joined.contains_key(r)).collect::<Vec<_>>();
+        let call = door.next().ok_or_else(|| absent(job, &missing()))?;
+        let text = |name: &str| hpack::get(&call.headers, name).unwrap_or("");
+        let rank = number(&call, "tfc-rank");
+        let address = call.remote().ok().zip(number(&call, "tfc-port")).map(|(at, port)| {
+            SocketAddr::new(at.ip(), u16::try_from(port).unwrap_or(0)).to_string()
+        });
+        let why = if text(":path") != JOIN {
+            "there is no such method".to_owned()
+        } else if text("tfc-token") != job.token {
+            "the job's token is another one".to_owned()
+        } else if text("tfc-graph") != graph {
+            format!("it runs another program: graph {}, the job's is {graph}", text("tfc-graph"))
+        } else if number(&call, "tfc-size") != Some(job.size) {
+            format!("it expects {} workers, the job has {}", text("tfc-size"), job.size)
+        } else {
+            match (rank, address) {
+                (Some(rank), Some(address))
+                    if (1..job.size).contains(&rank) && !joined.contains_key(&rank) =>
+                {
+                    joined.insert(rank, (call, address));
+                    continue;
+                }
+                _ => format!("worker {} is not one the job waits for", text("tfc-rank")),
+            }
+        };
+        call.refuse(&why);
+    }
+    let mut addresses = vec![String::new()];
+    addresses.extend(joined.values().map(|(_, address)| address.clone()));
+    let (list, number) = (addresses.join(","), incarnation.to_string());
+    for (rank, (call, _)) in &mut joined {
+        call.answer(&[("tfc-roster", &list), ("tfc-job", &number)])
+            .map_err(|e| unreachable(*rank, "", &e))?;
+    }
+    Ok((door, Roster { incarnation, addresses }))
+}
+
+fn member(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
+    job.check_plain()?;
+    let stream = connect(&job.coordinator, deadline).map_err(|e| {
+        unreachable(0, &job.coordinator, &e).help(
+            "start worker 0 as well; its address is given by the launcher, or by \
+             TFC_COORDINATOR=HOST:PORT",
+        )
+    })?;
+    let own = stream.local_addr().and_then(|at| TcpListener::bind((at.ip(), 0)));
+    let listener = own.map_err(|e| unreachable(job.rank, "its own address", &e))?;
+    let door = Door::open(&listener, deadline);
+    let door = door.map_err(|e| unreachable(job.rank, "its own address", &e))?;
+    let port = listener.local_addr().map_or(0, |at| at.port()).to_string();
+    let (rank, size) = (job.rank.to_string(), job.size.to_string());
+    let metadata = [
+        ("tfc-graph", graph),
+        ("tfc-rank", &rank),
+        ("tfc-size", &size),
+        ("tfc-port", &port),
+        ("tfc-token", &job.token),
+    ];
+    let call = Call::make(stream, JOIN, &metadata, deadline).map_err(|e| refused(0, e, job))?;
+    let roster = hpack::get(&call.headers, "tfc-roster").unwrap_or("");
+    let addresses: Vec<String> = roster.split(',').map(str::to_owned).collect();
+    let incarnation = hpack::get(&call.headers, "tfc-job").and_then(|n| n.parse().ok());
+    match incarnation.filter(|_| addresses.len() == job.size) {
+        Some(incarnation) => Ok((door, Roster { incarnation, addresses })),
+        None => Err(refused(0, Refused::Said("its list of workers is damaged".into()), job)),
+    }
+}
+
+fn dial(job: &Job, roster: &Roster, peer: usize, deadline: Instant) -> Result<Link> {
+    let address = if peer == 0 { &job.coordinator } else { &roster.addresses[peer] };
+    let stream = connect(address, deadline).map_err(|e| unreachable(peer, address, &e))?;
+    let (rank, number) = (job.rank.to_string(), roster.incarnation.to_string());
+    let metadata = [("tfc-rank", rank.as_str()), ("tfc-job", &number)];
+    let call = Call::make(stream, LINK, &metadata, deadline).map_err(|e| refused(peer, e, job))?;
+    call.into_link(peer, roster.incarnation).map_err(|e| unreachable(peer, address, &e))
+}
+
+/// Tries until the deadline: the other side may not be there yet.
+fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let tried = address.to_socket_addrs().and_then(|mut list| {
+            let at = list.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            TcpStream::connect_timeout(&at, left.max(Duration::from_millis(1)))
+        });
+        match tried {
+            Err(_) if Instant::now() + pause < deadline => std::thread::sleep(pause),
+            other => return other,
+        }
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}
+
+/// Where calls come in: each shakes hands on a thread of its own, so that one who
+/// says nothing holds nobody up.
+struct Door {
+    calls: Receiver<Call>,
+    closed: Arc<AtomicBool>,
+    deadline: Instant,
+}
+
+impl Door {
+    fn open(listener: &TcpListener, deadline: Instant) -> io::Result<Door> {
+        let (give, calls) = channel();
+        let listener = listener.try_clone()?;
+        listener.set_nonblocking(true)?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let shut = closed.clone();
+        let greet = move || {
+            let busy = Arc::new(());
+            while Instant::now() < deadline && !shut.load(Ordering::Acquire) {
+                match listener.accept() {
+                    Ok((stream, _)) if Arc::strong_count(&busy) <= STRANGERS => {
+                        let (give, busy) = (give.clone(), busy.clone());
+                        let until = deadline.min(Instant::now() + HANDSHAKE);
+                        let shake = move || {
+                            if let Ok(call) = Call::take(stream, until) {
+                                // Perhaps nobody waits for it any more.
+                                let _ = give.send(call);
+                            }
+                            drop(busy);
+                        };
+                        // Without a thread to spare the caller is turned away.
+                        let _ = std::thread::Builder::new().spawn(shake);
+                    }
+                    Ok(_) => {}
+                    Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        };
+        std::thread::Builder::new().name("tfc-door".into()).spawn(greet)?;
+        Ok(Door { calls, closed, deadline })
+    }
+
+    /// The next call; none when the deadline has passed.
+    fn next(&self) -> Option<Call> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        self.calls.recv_timeout(left).ok()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}
+
+fn number(call: &Call, name: &str) -> Option<usize> {
+    hpack::get(&call.headers, name)?.parse().ok()
+}
+
+fn absent(job: &Job, missing: &[usize]) -> Error {
+    let names: Vec<String> = missing.iter().map(usize::to_string).collect();
+    let (workers, have) = match missing {
+        [_] => ("worker", "has"),
+        _ => ("workers", "have"),
+    };
+    let message = format!(
+        "{workers} {} of {} {have} not joined within {} s",
+        names.join(", "),
+        job.size,
+        job.join_timeout.as_secs()
+    );
+    Error::peer(ErrorCode::PEER_LATE, message)
+        .note(format!("this is worker {}; the job meets at {}", job.rank, job.coordinator))
+        .help("start them, or give them longer with `--join-timeout`")
+}
+
+fn unreachable(peer: usize, address: &str, e: &io::Error) -> Error {
+    let at = if address.is_empty() { String::new() } else { format!(" at {address}") };
+    let why = crate::io::io_reason(e);
+    Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} cannot be reached{at}: {why}"))
+}
+
+fn refused(peer: usize, why: Refused, job: &Job) -> Error {
+    match why {
+        Refused::Io(e)
+            if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+        {
+            let message = format!("worker {peer} did not let worker {} join in time", job.rank);
+            Error::peer(ErrorCode::PEER_LATE, message)
+                .note("it waits until all workers of the job are there")
+                .help("start the others, or give them longer with `--join-timeout`")
+        }
+        Refused::Io(e) => unreachable(peer, "", &e),
+        Refused::Said(why) => {
+            let message = format!("worker {peer} refused worker {}: {why}", job.rank);
+            Error::peer(ErrorCode::JOIN_REFUSED, message)
+                .help("start every worker of a job with the same program and the same options")
+        }
+    }
+}
+
+impl Transport for Mesh {
+    fn name(&self) -> &'static str {
+        "gRPC"
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.links.len()
+    }
+
+    fn exchange(
+        &self,
+        out: Option<(usize, &[u8])>,
+        into: Option<(usize, &mut [u8])>,
+        moment: &Moment<'_>,
+    ) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut out = match out {
+            Some((to, data)) => Some((self.link(to)?, Sending::new(data, moment.sequence))),
+            None => None,
+        };
+        let mut into = match into {
+            Some((from, data)) => Some((self.link(from)?, Receiving::new(data, moment.sequence))),
+            None => None,
+        };
+        loop {
+            let mut leave = false;
+            if let Some((link, s)) = &mut out {
+                match link.push(s, moment)? {
+                    Progress::Done => out = None,
+                    Progress::NeedsLeave => leave = true,
+                    Progress::Blocked => {}
+                }
+            }
+            if let Some((link, r)) = &mut into
+                && link.pull(Some(r), moment)? == Progress::Done
+            {
+                into = None;
+            }
+            // A peer that only takes says when it takes more.
+            if leave
+                && let Some((link, _)) = &out
+                && into.as_ref().is_none_or(|(from, _)| from.peer != link.peer)
+            {
+                link.pull(None, moment)?;
+            }
+            if out.is_none() && into.is_none() {
+                return Ok(());
+            }
+            let wait = |link: &Link, events: c_short| PollFd {
+                fd: link.stream.as_raw_fd(),
+                events,
+                revents: 0,
+            };
+            let mut fds: Vec<PollFd> = vec![];
+            fds.extend(out.as_ref().map(|(l, _)| wait(l, if leave { POLLIN } else { POLLOUT })));
+            fds.extend(into.as_ref().map(|(l, _)| wait(l, POLLIN)));
+            let left = moment.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                // The one that owes us something is more likely to blame.
+                let peer = into.map(|(l, _)| l.peer).or(out.map(|(l, _)| l.peer)).unwrap_or(0);
+                return Err(late(peer, moment));
+            }
+            let millis = c_int::try_from(left.as_millis() + 1).unwrap_or(c_int::MAX);
+            // SAFETY: the descriptors are open, and the list is as long as said.
+            // Errors show when the sockets are used again.
+            unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, millis) };
+        }
+    }
+}
+
+#[repr(C)]
+struct PollFd {
+    fd: c_int,
+    events: c_short,
+    revents: c_short,
+}
+
+const POLLIN: c_short = 1;
+const POLLOUT: c_short = 4;
+
+unsafe extern "C" {
+    fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
+}

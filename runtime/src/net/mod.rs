@@ -1,0 +1,290 @@
+//! Several processes that train as one.
+//!
+//! | module | job |
+//! |---|---|
+//! | [`job`] | which process of how many this is, from the command line or the launcher's environment |
+//! | [`mesh`] | joining: every process gets a link to every other |
+//! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
+//! | [`local`] | the same between threads, for tests |
+//! | [`mpi`] | an MPI library that is there when the program runs |
+//! | [`collective`] | sums over all processes, out of exchanges between two |
+//!
+//! The wire is gRPC, so that proxies, meshes and tools of clusters know what to do
+//! with it; it is spoken by this module alone, because the runtime depends on no
+//! crate.
+//!
+//! Invariants
+//! - Every process does the same exchanges in the same order; each message carries
+//!   the job's incarnation and the number of the exchange, and one that does not fit
+//!   is an error, never data.
+//! - All processes end up with the same bits: a sum is formed once, in an order that
+//!   depends on the number of processes alone.
+//! - Every wait has a deadline. When it passes, or a peer is gone, the error names
+//!   the peer, what was waited for and its place in the graph.
+
+pub mod collective;
+mod h2;
+mod hpack;
+pub mod job;
+mod link;
+pub mod local;
+mod mesh;
+pub mod mpi;
+
+use crate::error::{Error, ErrorCode, Result};
+use collective::Reduce;
+use job::Job;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tfc_abi::DType;
+
+/// How long a process waits for another in a step, unless told otherwise.
+pub const PEER_TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the processes of a job have to find each other.
+pub const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// What is being exchanged, for messages, and until when it is worth waiting.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Which exchange of the job this is.
+    pub sequence: u64,
+    pub deadline: Instant,
+    /// In the user's words: "the gradient of `w1`".
+    pub what: &'a str,
+    /// `file:line:column`, if known.
+    pub place: &'a str,
+}
+
+/// What carries bytes between the processes of a group.
+pub trait Transport: Send + Sync {
+    /// As it is called in messages.
+    fn name(&self) -> &'static str;
+
+    fn rank(&self) -> usize;
+
+    fn size(&self) -> usize;
+
+    /// Sends to one peer while receiving from another, or only one of the two. The
+    /// peer sends exactly as many bytes as are asked for.
+    fn exchange(
+        &self,
+        out: Option<(usize, &[u8])>,
+        into: Option<(usize, &mut [u8])>,
+        moment: &Moment<'_>,
+    ) -> Result<()>;
+
+    /// The engine's own sum over all processes, where it has one.
+    fn all_reduce(
+        &self,
+        _data: &mut [u8],
+        _dtype: DType,
+        _op: Reduce,
+        _moment: &Moment<'_>,
+    ) -> Option<Result<()>> {
+        None
+    }
+}
+
+/// What a group has sent and waited for, since it was formed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    pub exchanges: u64,
+    pub bytes_reduced: u64,
+    /// Nanoseconds spent in exchanges.
+    pub waited: u64,
+}
+
+/// The processes of a job, as one of them sees it.
+pub struct Group {
+    transport: Box<dyn Transport>,
+    timeout: Duration,
+    sequence: AtomicU64,
+    /// This process's share of the examples of the present step.
+    share: Mutex<f64>,
+    scratch: Mutex<Vec<u8>>,
+    counters: [AtomicU64; 3],
+}
+
+impl Group {
+    pub fn new(transport: Box<dyn Transport>, timeout: Duration) -> Group {
+        let share = 1.0 / transport.size().max(1) as f64;
+        Group {
+            transport,
+            timeout,
+            sequence: AtomicU64::new(0),
+            share: Mutex::new(share),
+            scratch: Mutex::default(),
+            counters: Default::default(),
+        }
+    }
+
+    /// Finds the other processes of a job. `graph` is the hash of the program: all
+    /// of them must run the same.
+    pub fn join(job: &Job, graph: &[u8; 32]) -> Result<Group> {
+        let transport: Box<dyn Transport> = match job.mpi {
+            true => Box::new(mpi::Mpi::start(graph)?),
+            false => Box::new(mesh::Mesh::join(job, graph)?),
+        };
+        Ok(Group::new(transport, job.timeout))
+    }
+
+    pub fn rank(&self) -> usize {
+        self.transport.rank()
+    }
+
+    pub fn size(&self) -> usize {
+        self.transport.size()
+    }
+
+    /// The engine that carries the messages.
+    pub fn engine(&self) -> &'static str {
+        self.transport.name()
+    }
+
+    /// Whether this is the process that reports and saves.
+    pub fn is_chief(&self) -> bool {
+        self.rank() == 0
+    }
+
+    /// The part of `lo..hi` that this process works on. Parts differ by one at most,
+    /// and together they are the whole, in order.
+    pub fn part(&self, lo: usize, hi: usize) -> (usize, usize) {
+        let (r, n, len) = (self.rank(), self.size(), hi.saturating_sub(lo));
+        (lo + len * r / n, lo + len * (r + 1) / n)
+    }
+
+    /// Says how much of the step's examples this process has: what a mean over the
+    /// processes weighs its value with.
+    pub fn set_share(&self, mine: usize, all: usize) {
+        let share = if all == 0 { 0.0 } else { mine as f64 / all as f64 };
+        *self.share.lock().unwrap_or_else(PoisonError::into_inner) = share;
+    }
+
+    fn share(&self) -> f64 {
+        *self.share.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn counters(&self) -> Counters {
+        let [exchanges, bytes_reduced, waited] =
+            std::array::from_fn(|i| self.counters[i].load(Ordering::Relaxed));
+        Counters { exchanges, bytes_reduced, waited }
+    }
+
+    fn moment<'a>(&self, what: &'a str, place: &'a str) -> Moment<'a> {
+        Moment {
+            sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+            deadline: Instant::now() + self.timeout,
+            what,
+            place,
+        }
+    }
+
+    /// Replaces each tensor by its combination over all processes.
+    pub fn all_reduce(
+        &self,
+        parts: &mut [(DType, &mut [u8])],
+        op: Reduce,
+        what: &str,
+        place: &str,
+    ) -> Result<()> {
+        if self.size() <= 1 {
+            return Ok(());
+        }
+        let started = Instant::now();
+        let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut first = 0;
+        while first < parts.len() {
+            // Neighbours of one element type travel together.
+            let dtype = parts[first].0;
+            let same = parts[first..].iter().take_while(|p| p.0 == dtype).count();
+            let run = &mut parts[first..first + same];
+            let bytes: usize = run.iter().map(|p| p.1.len()).sum();
+            let moment = self.moment(what, place);
+            if let [(_, data)] = run {
+                self.reduce_one(data, dtype, op, &moment)?;
+            } else {
+                scratch.clear();
+                run.iter().for_each(|p| scratch.extend_from_slice(p.1));
+                self.reduce_one(&mut scratch, dtype, op, &moment)?;
+                let mut at = 0;
+                for (_, data) in run.iter_mut() {
+                    data.copy_from_slice(&scratch[at..at + data.len()]);
+                    at += data.len();
+                }
+            }
+            self.counters[1].fetch_add(bytes as u64, Ordering::Relaxed);
+            first += same;
+        }
+        self.counters[0].fetch_add(1, Ordering::Relaxed);
+        self.counters[2].fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn reduce_one(
+        &self,
+        data: &mut [u8],
+        dtype: DType,
+        op: Reduce,
+        moment: &Moment<'_>,
+    ) -> Result<()> {
+        let op = match op {
+            Reduce::Mean => {
+                collective::scale(data, dtype, self.share());
+                Reduce::Sum
+            }
+            op => op,
+        };
+        match self.transport.all_reduce(data, dtype, op, moment) {
+            Some(done) => done,
+            None => collective::all_reduce(self.transport.as_ref(), data, dtype, op, moment),
+        }
+    }
+
+    /// Everybody gets what the chief has.
+    pub fn broadcast(&self, data: &mut [u8], what: &str) -> Result<()> {
+        if self.size() <= 1 {
+            return Ok(());
+        }
+        let moment = self.moment(what, "");
+        collective::broadcast(self.transport.as_ref(), data, &moment)
+    }
+
+    /// The largest of the numbers that the processes have.
+    pub fn agree(&self, number: i64, what: &str) -> Result<i64> {
+        let mut bytes = number.to_ne_bytes();
+        self.all_reduce(&mut [(DType::I64, &mut bytes)], Reduce::Max, what, "")?;
+        Ok(i64::from_ne_bytes(bytes))
+    }
+}
+
+/// A peer that is gone.
+pub(crate) fn lost(peer: usize, moment: &Moment<'_>, why: &str) -> Error {
+    about(Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} is gone: {why}")), moment)
+        .help("its own output says why it ended; `--resume` goes on from the last checkpoint")
+}
+
+/// A peer that does not answer.
+pub(crate) fn late(peer: usize, moment: &Moment<'_>) -> Error {
+    about(
+        Error::peer(ErrorCode::PEER_LATE, format!("worker {peer} did not answer in time")),
+        moment,
+    )
+    .help("if it is only slow, give it longer with `--peer-timeout`")
+}
+
+/// A message that does not belong here.
+pub(crate) fn stray(peer: usize, moment: &Moment<'_>, why: &str) -> Error {
+    about(
+        Error::peer(
+            ErrorCode::BAD_MESSAGE,
+            format!("worker {peer} sent something that does not fit: {why}"),
+        ),
+        moment,
+    )
+}
+
+fn about(e: Error, moment: &Moment<'_>) -> Error {
+    let e = e.note(format!("while exchanging {}", moment.what));
+    if moment.place.is_empty() { e } else { e.note(format!("at {}", moment.place)) }
+}

@@ -1,0 +1,379 @@
+//! An MPI library, loaded when a program that `mpirun` started runs; nothing links it.
+//!
+//! Open MPI's binary interface (4 and 5) is used: handles are the addresses of its
+//! global objects. Sums over all processes are the library's own. Its calls cannot be
+//! given a deadline, so a thread watches the clock: when one takes too long, it says
+//! which and ends the process, upon which `mpirun` ends the job.
+
+use super::collective::Reduce;
+use super::{Moment, Transport, late};
+use crate::error::{Error, ErrorCode, Result};
+use crate::hash::hex;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Instant;
+use tfc_abi::DType;
+
+type Handle = *mut c_void;
+
+/// The functions and objects of the library.
+struct Library {
+    sendrecv: unsafe extern "C" fn(
+        *const c_void,
+        c_int,
+        Handle,
+        c_int,
+        c_int,
+        *mut c_void,
+        c_int,
+        Handle,
+        c_int,
+        c_int,
+        Handle,
+        *mut c_void,
+    ) -> c_int,
+    send: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
+    recv: unsafe extern "C" fn(
+        *mut c_void,
+        c_int,
+        Handle,
+        c_int,
+        c_int,
+        Handle,
+        *mut c_void,
+    ) -> c_int,
+    all_reduce:
+        unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int,
+    finalize: unsafe extern "C" fn() -> c_int,
+    world: Handle,
+    byte: Handle,
+    f32: Handle,
+    f64: Handle,
+    i32: Handle,
+    i64: Handle,
+    sum: Handle,
+    max: Handle,
+    min: Handle,
+}
+
+// SAFETY: the handles are addresses of objects that live as long as the library, which
+// is never unloaded; the functions may be called from any thread (`MPI_THREAD_SERIALIZED`
+// is asked for, and calls are made one at a time).
+unsafe impl Send for Library {}
+// SAFETY: as above.
+unsafe impl Sync for Library {}
+
+pub struct Mpi {
+    rank: usize,
+    size: usize,
+    library: Library,
+    /// One call at a time.
+    turn: Mutex<()>,
+    watch: Arc<Watch>,
+}
+
+/// What is being waited for, and until when.
+#[derive(Default)]
+struct Watch {
+    now: Mutex<Watched>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+enum Watched {
+    #[default]
+    Nothing,
+    Until(Instant, String),
+    Over,
+}
+
+unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn dlerror() -> *const c_char;
+}
+
+const NOW_AND_GLOBAL: c_int = 0x102;
+const SERIALIZED: c_int = 2;
+/// The one tag: messages between two processes keep their order.
+const TAG: c_int = 7;
+/// `MPI_IN_PLACE` of Open MPI.
+const IN_PLACE: *const c_void = 1 as *const c_void;
+
+/// Names to try; `TFC_MPI` comes first.
+const NAMES: [&str; 3] = ["libmpi.so.40", "libmpi.so", "libmpi.dylib"];
+
+fn missing(why: &str) -> Error {
+    Error::io(ErrorCode::BAD_JOB, format!("the MPI library cannot be used: {why}"))
+        .note("`mpirun` started this process, so MPI carries the messages of the job")
+        .help("name Open MPI's library with TFC_MPI=/path/to/libmpi.so.40")
+}
+
+fn open() -> Result<*mut c_void> {
+    let own = std::env::var("TFC_MPI").ok();
+    let mut why = String::new();
+    for name in own.as_deref().into_iter().chain(NAMES) {
+        let Ok(text) = CString::new(name) else { continue };
+        // SAFETY: the name is a C string; the library is never unloaded.
+        let library = unsafe { dlopen(text.as_ptr(), NOW_AND_GLOBAL) };
+        if !library.is_null() {
+            return Ok(library);
+        }
+        if why.is_empty() {
+            // SAFETY: what `dlerror` gives is a C string or null.
+            let said = unsafe { dlerror() };
+            if !said.is_null() {
+                // SAFETY: as above.
+                why = unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned();
+            }
+        }
+    }
+    Err(missing(&why))
+}
+
+impl Mpi {
+    /// Starts MPI and makes sure that everybody runs the same program.
+    pub(super) fn start(graph: &[u8; 32]) -> Result<Mpi> {
+        let library = open()?;
+        let find = |name: &str| -> Result<*mut c_void> {
+            let text = CString::new(name).unwrap_or_default();
+            // SAFETY: the library is open, and the name is a C string.
+            let at = unsafe { dlsym(library, text.as_ptr()) };
+            match at.is_null() {
+                true => Err(missing(&format!("it has no `{name}`; only Open MPI's does"))),
+                false => Ok(at),
+            }
+        };
+        type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
+        type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+        type SetHandler = unsafe extern "C" fn(Handle, Handle) -> c_int;
+        macro_rules! function {
+            ($name:literal, $t:ty) => {
+                // SAFETY: the functions of MPI have these signatures, by its standard.
+                unsafe { std::mem::transmute::<*mut c_void, $t>(find($name)?) }
+            };
+        }
+        let init = function!("MPI_Init_thread", Init);
+        let rank_of = function!("MPI_Comm_rank", Ask);
+        let size_of = function!("MPI_Comm_size", Ask);
+        let set_handler = function!("MPI_Comm_set_errhandler", SetHandler);
+        let library = Library {
+            sendrecv: function!("MPI_Sendrecv", _),
+            send: function!("MPI_Send", _),
+            recv: function!("MPI_Recv", _),
+            all_reduce: function!("MPI_Allreduce", _),
+            finalize: function!("MPI_Finalize", _),
+            world: find("ompi_mpi_comm_world")?,
+            byte: find("ompi_mpi_byte")?,
+            f32: find("ompi_mpi_float")?,
+            f64: find("ompi_mpi_double")?,
+            i32: find("ompi_mpi_int32_t")?,
+            i64: find("ompi_mpi_int64_t")?,
+            sum: find("ompi_mpi_op_sum")?,
+            max: find("ompi_mpi_op_max")?,
+            min: find("ompi_mpi_op_min")?,
+        };
+        let (mut given, mut rank, mut size) = (0, 0, 0);
+        // SAFETY: MPI takes null for the arguments of the program; the numbers are
+        // places to write to.
+        let code =
+            unsafe { init(std::ptr::null_mut(), std::ptr::null_mut(), SERIALIZED, &mut given) };
+        if code != 0 || given < SERIALIZED {
+            return Err(missing("it does not start"));
+        }
+        // SAFETY: as above; errors are returned from now on instead of ending the
+        // process.
+        unsafe {
+            set_handler(library.world, find("ompi_mpi_errors_return")?);
+            rank_of(library.world, &mut rank);
+            size_of(library.world, &mut size);
+        }
+        let watch = Arc::new(Watch::default());
+        let watcher = watch.clone();
+        let started =
+            std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
+        started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
+        let (rank, size) = (rank.max(0) as usize, size.max(1) as usize);
+        let mpi = Mpi { rank, size, library, turn: Mutex::default(), watch };
+        mpi.same_program(graph)?;
+        Ok(mpi)
+    }
+
+    fn same_program(&self, graph: &[u8; 32]) -> Result<()> {
+        let moment = Moment {
+            sequence: 0,
+            deadline: Instant::now() + super::JOIN_TIMEOUT,
+            what: "the programs' hashes",
+            place: "",
+        };
+        let [mut low, mut high] = [*graph; 2];
+        for (bytes, op) in [(&mut low, Reduce::Min), (&mut high, Reduce::Max)] {
+            if let Some(done) = self.all_reduce(bytes, DType::I64, op, &moment) {
+                done?;
+            }
+        }
+        if low == high {
+            return Ok(());
+        }
+        Err(Error::peer(ErrorCode::JOIN_REFUSED, "the workers do not all run the same program")
+            .note(format!("the graph of worker {} is {}", self.rank, hex(graph)))
+            .help("start every worker of a job with the same program"))
+    }
+
+    /// Runs one call of the library, with the clock watched.
+    fn call(&self, moment: &Moment<'_>, peer: usize, call: impl FnOnce() -> c_int) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut text = late(peer, moment).to_string();
+        text += "\n  = note: MPI cannot be asked to stop waiting: this process ends here";
+        self.watch.set(Watched::Until(moment.deadline, text));
+        let code = call();
+        self.watch.set(Watched::Nothing);
+        match code {
+            0 => Ok(()),
+            code => Err(super::lost(peer, moment, &format!("MPI's error {code}"))),
+        }
+    }
+}
+
+impl Watch {
+    fn set(&self, what: Watched) {
+        *self.now.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        self.changed.notify_one();
+    }
+
+    fn run(&self) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            now = match &*now {
+                Watched::Over => return,
+                Watched::Nothing => self.changed.wait(now).unwrap_or_else(PoisonError::into_inner),
+                Watched::Until(deadline, text) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        eprintln!("{text}");
+                        std::process::exit(crate::error::Kind::Peer.exit_code());
+                    }
+                    let waited = self.changed.wait_timeout(now, left);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+}
+
+fn counted(len: usize) -> Result<c_int> {
+    c_int::try_from(len).map_err(|_| Error::bug("a message is too long for MPI"))
+}
+
+impl Transport for Mpi {
+    fn name(&self) -> &'static str {
+        "MPI"
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    fn exchange(
+        &self,
+        out: Option<(usize, &[u8])>,
+        into: Option<(usize, &mut [u8])>,
+        moment: &Moment<'_>,
+    ) -> Result<()> {
+        let l = &self.library;
+        match (out, into) {
+            (Some((to, data)), Some((from, place))) => {
+                let (n, m) = (counted(data.len())?, counted(place.len())?);
+                // SAFETY: both buffers have as many bytes as said; a null status is
+                // allowed.
+                self.call(moment, from, || unsafe {
+                    (l.sendrecv)(
+                        data.as_ptr().cast(),
+                        n,
+                        l.byte,
+                        to as c_int,
+                        TAG,
+                        place.as_mut_ptr().cast(),
+                        m,
+                        l.byte,
+                        from as c_int,
+                        TAG,
+                        l.world,
+                        std::ptr::null_mut(),
+                    )
+                })
+            }
+            (Some((to, data)), None) => {
+                let n = counted(data.len())?;
+                // SAFETY: as above.
+                self.call(moment, to, || unsafe {
+                    (l.send)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, l.world)
+                })
+            }
+            (None, Some((from, place))) => {
+                let n = counted(place.len())?;
+                // SAFETY: as above.
+                self.call(moment, from, || unsafe {
+                    let status = std::ptr::null_mut();
+                    let to = place.as_mut_ptr().cast();
+                    (l.recv)(to, n, l.byte, from as c_int, TAG, l.world, status)
+                })
+            }
+            (None, None) => Ok(()),
+        }
+    }
+
+    fn all_reduce(
+        &self,
+        data: &mut [u8],
+        dtype: DType,
+        op: Reduce,
+        moment: &Moment<'_>,
+    ) -> Option<Result<()>> {
+        let l = &self.library;
+        let kind = match dtype {
+            DType::F32 => l.f32,
+            DType::F64 => l.f64,
+            DType::I32 => l.i32,
+            DType::I64 => l.i64,
+            // MPI has none of these with our meaning.
+            DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => return None,
+        };
+        let op = match op {
+            Reduce::Sum | Reduce::Mean => l.sum,
+            Reduce::Max => l.max,
+            Reduce::Min => l.min,
+        };
+        // Whose fault a wait is, the library does not say: any other process may be it.
+        let other = usize::from(self.rank == 0);
+        for part in data.chunks_mut(1 << 30) {
+            let count = (part.len() / dtype.size()) as c_int;
+            // SAFETY: the buffer has this many elements.
+            let done = self.call(moment, other, || unsafe {
+                (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, l.world)
+            });
+            if done.is_err() {
+                return Some(done);
+            }
+        }
+        Some(Ok(()))
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + super::PEER_TIMEOUT;
+        let text = "the other processes of the job did not end in time".to_owned();
+        self.watch.set(Watched::Until(deadline, text));
+        // SAFETY: MPI was started, and nothing calls it after this. An unwinding
+        // process ends without it: the others may be waiting for us.
+        if !std::thread::panicking() {
+            unsafe { (self.library.finalize)() };
+        }
+        self.watch.set(Watched::Over);
+    }
+}

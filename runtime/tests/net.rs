@@ -1,0 +1,428 @@
+//! Groups of processes: one suite for every transport, and what happens when a peer
+//! is missing, wrong or malicious.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tfc_abi::{DType, ErrorCode};
+use tfc_runtime::net::collective::Reduce;
+use tfc_runtime::net::job::Job;
+use tfc_runtime::net::{Group, local};
+
+const SOON: Duration = Duration::from_secs(20);
+const BRIEF: Duration = Duration::from_secs(1);
+
+fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+}
+
+fn job(rank: usize, size: usize, at: &str) -> Job {
+    let mut job = Job::new(rank, size, at);
+    job.join_timeout = SOON;
+    job.timeout = SOON;
+    job
+}
+
+type Ranks = Vec<Group>;
+
+/// The ways to make a group of `size` that waits as long as said.
+fn transports() -> Vec<(&'static str, fn(usize, Duration) -> Ranks)> {
+    fn threads(size: usize, wait: Duration) -> Ranks {
+        local::groups(size, wait)
+    }
+    fn grpc(size: usize, wait: Duration) -> Ranks {
+        let at = free_address();
+        let joining: Vec<_> = (0..size)
+            .map(|rank| {
+                let mut job = job(rank, size, &at);
+                job.timeout = wait;
+                thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+            })
+            .collect();
+        joining.into_iter().map(|j| j.join().unwrap()).collect()
+    }
+    vec![("threads", threads), ("gRPC", grpc)]
+}
+
+/// Runs `task` on every rank at once; what each gave, by rank.
+fn everywhere<T: Send>(groups: &Ranks, task: impl Fn(&Group) -> T + Sync) -> Vec<T> {
+    thread::scope(|s| {
+        let running: Vec<_> = groups.iter().map(|g| s.spawn(|| task(g))).collect();
+        running.into_iter().map(|r| r.join().unwrap()).collect()
+    })
+}
+
+fn value(rank: usize, i: usize) -> f32 {
+    ((i * 7 + rank * 13) % 101) as f32 * 0.37 - 12.0
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_ne_bytes(b.try_into().unwrap())).collect()
+}
+
+#[test]
+fn sums_means_and_extremes_over_all_ranks() {
+    for (name, make) in transports() {
+        for size in [1, 2, 3, 5] {
+            let groups = make(size, SOON);
+            assert!(groups.iter().all(|g| g.engine() == name && g.size() == size));
+            for len in [0, 1, 5, 4099, 300_001] {
+                for op in [Reduce::Sum, Reduce::Mean, Reduce::Max, Reduce::Min] {
+                    let got = everywhere(&groups, |g| {
+                        let mut data: Vec<u8> =
+                            (0..len).flat_map(|i| value(g.rank(), i).to_ne_bytes()).collect();
+                        g.set_share(1, size);
+                        g.all_reduce(&mut [(DType::F32, &mut data)], op, "x", "").unwrap();
+                        data
+                    });
+                    assert!(got.iter().all(|d| *d == got[0]), "{name} {size} {len} {op:?}: bits");
+                    for (i, v) in floats(&got[0]).into_iter().enumerate() {
+                        let all = (0..size).map(|r| f64::from(value(r, i)));
+                        let want = match op {
+                            Reduce::Sum => all.sum(),
+                            Reduce::Mean => all.sum::<f64>() / size as f64,
+                            Reduce::Max => all.fold(f64::NEG_INFINITY, f64::max),
+                            Reduce::Min => all.fold(f64::INFINITY, f64::min),
+                        };
+                        assert!(
+                            (f64::from(v) - want).abs() < 1e-4,
+                            "{name} {size} {i}: {v} {want}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_element_type_is_combined() {
+    for (_, make) in transports() {
+        let groups = make(3, SOON);
+        let got = everywhere(&groups, |g| {
+            let r = g.rank() as u8 + 1;
+            let mut i8s = [r, 2 * r];
+            let mut i32s: Vec<u8> =
+                [i32::from(r), i32::MAX].iter().flat_map(|v| v.to_ne_bytes()).collect();
+            let mut f64s: Vec<u8> = (f64::from(r) / 3.0).to_ne_bytes().to_vec();
+            // 1.0, 2.0 and 3.0 as f16 and bf16.
+            let mut halves = ([0x3c00u16, 0x4000, 0x4200][g.rank()]).to_ne_bytes();
+            let mut brains = ([0x3f80u16, 0x4000, 0x4040][g.rank()]).to_ne_bytes();
+            let mut parts: Vec<(DType, &mut [u8])> = vec![
+                (DType::I8, &mut i8s),
+                (DType::I32, &mut i32s),
+                (DType::F64, &mut f64s),
+                (DType::F16, &mut halves),
+                (DType::BF16, &mut brains),
+            ];
+            g.all_reduce(&mut parts, Reduce::Sum, "x", "").unwrap();
+            (i8s, i32s, f64s, u16::from_ne_bytes(halves), u16::from_ne_bytes(brains))
+        });
+        for (i8s, i32s, f64s, half, brain) in got {
+            assert_eq!(i8s, [6, 12]);
+            let wrapped = i32::MAX.wrapping_mul(3);
+            assert_eq!(i32s, [6, wrapped].iter().flat_map(|v| v.to_ne_bytes()).collect::<Vec<_>>());
+            assert_eq!(f64::from_ne_bytes(f64s.try_into().unwrap()), 2.0);
+            // 6.0
+            assert_eq!((half, brain), (0x4600, 0x40c0));
+        }
+    }
+}
+
+#[test]
+fn a_mean_is_weighted_by_examples() {
+    for (_, make) in transports() {
+        let groups = make(2, SOON);
+        let got = everywhere(&groups, |g| {
+            // The second has no examples: what it computed of none does not count.
+            let mine = if g.rank() == 0 { 5f32 } else { f32::NAN };
+            g.set_share(if g.rank() == 0 { 3 } else { 0 }, 3);
+            let mut data = mine.to_ne_bytes();
+            g.all_reduce(&mut [(DType::F32, &mut data)], Reduce::Mean, "x", "").unwrap();
+            f32::from_ne_bytes(data)
+        });
+        assert_eq!(got, [5.0, 5.0]);
+    }
+}
+
+#[test]
+fn the_chief_tells_everybody() {
+    for (_, make) in transports() {
+        let groups = make(4, SOON);
+        let got = everywhere(&groups, |g| {
+            let mut data = vec![g.rank() as u8 + 1; 3_000_000];
+            g.broadcast(&mut data, "the variables").unwrap();
+            (data.iter().all(|b| *b == 1), g.agree(g.rank() as i64 * 10, "a number").unwrap())
+        });
+        assert_eq!(got, [(true, 30); 4]);
+        assert_eq!(
+            groups.iter().map(|g| g.part(10, 20)).collect::<Vec<_>>(),
+            [(10, 12), (12, 15), (15, 17), (17, 20)]
+        );
+    }
+}
+
+#[test]
+fn a_peer_that_is_gone_is_named() {
+    for (name, make) in transports() {
+        let mut groups = make(3, BRIEF);
+        drop(groups.pop());
+        let errors = everywhere(&groups, |g| {
+            let mut data = vec![0; 400_000];
+            let place = "m.graph:3:5";
+            g.all_reduce(&mut [(DType::F32, &mut data)], Reduce::Sum, "the gradient of `w`", place)
+                .unwrap_err()
+        });
+        // Rank 0 receives from the one that is gone; rank 1 sends to it.
+        assert!(errors.iter().any(|e| e.code() == ErrorCode::PEER_LOST), "{name}: {errors:?}");
+        for e in errors.iter().filter(|e| e.code() == ErrorCode::PEER_LOST) {
+            let text = e.to_string();
+            assert!(text.contains("the gradient of `w`") && text.contains("m.graph:3:5"), "{text}");
+            assert_eq!(e.exit_code(), 4);
+        }
+        assert!(errors[0].to_string().contains("worker 2"), "{}", errors[0]);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_answer_is_late() {
+    let groups = local::groups(2, Duration::from_millis(50));
+    let mut data = [0; 8];
+    let e = groups[0].all_reduce(&mut [(DType::F64, &mut data)], Reduce::Sum, "x", "").unwrap_err();
+    assert_eq!(e.code(), ErrorCode::PEER_LATE);
+    assert!(e.to_string().contains("worker 1"), "{e}");
+    let at = free_address();
+    let make = |rank| {
+        let at = at.clone();
+        move || {
+            let mut job = job(rank, 2, &at);
+            job.timeout = Duration::from_millis(50);
+            Group::join(&job, &[0; 32]).unwrap()
+        }
+    };
+    let other = thread::spawn(make(1));
+    let mine = make(0)();
+    let other = other.join().unwrap();
+    let e = mine.all_reduce(&mut [(DType::F64, &mut data)], Reduce::Sum, "x", "").unwrap_err();
+    assert_eq!(e.code(), ErrorCode::PEER_LATE, "{e}");
+    drop(other);
+}
+
+#[test]
+fn workers_that_never_come_are_listed() {
+    let at = free_address();
+    let mut job = Job::new(0, 3, &at);
+    job.join_timeout = Duration::from_millis(100);
+    let Err(e) = Group::join(&job, &[0; 32]) else { panic!("nobody else is there") };
+    assert_eq!(e.code(), ErrorCode::PEER_LATE);
+    assert!(e.to_string().contains("workers 1, 2 of 3 have not joined"), "{e}");
+    let mut job = Job::new(1, 3, &at);
+    job.join_timeout = Duration::from_millis(100);
+    let Err(e) = Group::join(&job, &[0; 32]) else { panic!("nobody listens") };
+    assert!(e.to_string().contains("worker 0 cannot be reached"), "{e}");
+}
+
+#[test]
+fn other_programs_may_not_join_and_disturb_nobody() {
+    let at = free_address();
+    let start = |rank: usize, size: usize, graph: u8, token: &str| {
+        let mut job = job(rank, size, &at);
+        job.token = token.to_owned();
+        thread::spawn(move || Group::join(&job, &[graph; 32]))
+    };
+    let chief = start(0, 2, 7, "secret");
+    let fails = |r: thread::JoinHandle<tfc_runtime::Result<Group>>| match r.join().unwrap() {
+        Ok(_) => panic!("it was let in"),
+        Err(e) => {
+            assert_eq!(e.code(), ErrorCode::JOIN_REFUSED);
+            e.to_string()
+        }
+    };
+    let text = fails(start(1, 2, 8, "secret"));
+    assert!(text.contains(&"08".repeat(32)) && text.contains(&"07".repeat(32)), "{text}");
+    assert!(fails(start(1, 2, 7, "guess")).contains("token"));
+    assert!(fails(start(1, 3, 7, "secret")).contains("expects 3 workers"));
+    assert!(fails(start(9, 2, 7, "secret")).contains("worker 9 is not one"));
+    let good = start(1, 2, 7, "secret");
+    let groups = [chief, good].map(|g| g.join().unwrap().unwrap());
+    let got = everywhere(&groups.into(), |g| g.agree(g.rank() as i64, "x").unwrap());
+    assert_eq!(got, [1, 1]);
+}
+
+/// A small generator, so that failures repeat.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+}
+
+#[test]
+fn noise_at_the_door_changes_nothing() {
+    let at = free_address();
+    let chief = {
+        let at = at.clone();
+        thread::spawn(move || Group::join(&job(0, 2, &at), &[1; 32]))
+    };
+    let hello = captured_hello();
+    let mut random = Random(5);
+    for round in 0..60 {
+        let Ok(mut stream) = TcpStream::connect(&at) else {
+            thread::sleep(Duration::from_millis(5));
+            continue;
+        };
+        let mut bytes = hello.clone();
+        match round % 3 {
+            0 => bytes.truncate(random.next() as usize % hello.len()),
+            1 => {
+                for _ in 0..1 + random.next() % 8 {
+                    let i = random.next() as usize % bytes.len();
+                    bytes[i] ^= 1 << (random.next() % 8);
+                }
+            }
+            _ => bytes = (0..200).map(|_| random.next() as u8).collect(),
+        }
+        let _ = stream.write_all(&bytes);
+    }
+    let other = Group::join(&job(1, 2, &at), &[1; 32]).unwrap();
+    let groups = vec![chief.join().unwrap().unwrap(), other];
+    assert_eq!(everywhere(&groups, |g| g.agree(3, "x").unwrap()), [3, 3]);
+}
+
+/// What a worker says first.
+fn captured_hello() -> Vec<u8> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let mut job = Job::new(1, 2, at);
+    job.join_timeout = Duration::from_millis(300);
+    let caller = thread::spawn(move || Group::join(&job, &[1; 32]).is_err());
+    let mut stream = listener.accept().unwrap().0;
+    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let mut bytes = vec![0; 4096];
+    let n = stream.read(&mut bytes).unwrap();
+    bytes.truncate(n);
+    drop(stream);
+    assert!(caller.join().unwrap());
+    bytes
+}
+
+/// A peer between two workers that changes what goes through it.
+fn tampered(
+    change: impl Fn(&mut Vec<u8>, &mut Random) + Send + Sync + 'static,
+    seed: u64,
+) -> Vec<String> {
+    let at = free_address();
+    let relay = TcpListener::bind("127.0.0.1:0").unwrap();
+    let through = relay.local_addr().unwrap().to_string();
+    let to = at.clone();
+    let change = std::sync::Arc::new(change);
+    let (stop, stopped) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        relay.set_nonblocking(true).unwrap();
+        let mut count = 0;
+        while let Err(mpsc::TryRecvError::Empty) = stopped.try_recv() {
+            let Ok((client, _)) = relay.accept() else {
+                thread::sleep(Duration::from_millis(1));
+                continue;
+            };
+            client.set_nonblocking(false).unwrap();
+            let Ok(server) = TcpStream::connect(&to) else { continue };
+            count += 1;
+            let (client2, server2) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+            thread::spawn(move || pipe(server2, client2, |_| {}));
+            let change = change.clone();
+            // The first connection joins; the second carries data.
+            let mut random = Random(seed);
+            let mut first = true;
+            thread::spawn(move || {
+                pipe(client, server, |bytes| {
+                    if count == 2 && !std::mem::take(&mut first) {
+                        change(bytes, &mut random);
+                    }
+                });
+            });
+        }
+    });
+    let join = |rank: usize, at: String| {
+        thread::spawn(move || {
+            let mut job = job(rank, 2, &at);
+            job.timeout = Duration::from_millis(400);
+            job.join_timeout = Duration::from_secs(5);
+            let group = Group::join(&job, &[1; 32]).map_err(|e| e.to_string())?;
+            let mut total = 0.0;
+            for _ in 0..3 {
+                let mut data: Vec<u8> = (0..20_000).flat_map(|_| 1f32.to_ne_bytes()).collect();
+                group
+                    .all_reduce(&mut [(DType::F32, &mut data)], Reduce::Sum, "x", "")
+                    .map_err(|e| e.to_string())?;
+                total += f64::from(floats(&data)[0]);
+            }
+            Ok(format!("{total}"))
+        })
+    };
+    let both = [join(0, at), join(1, through)];
+    let said = both.map(|b| b.join().expect("no panic").unwrap_or_else(|e: String| e));
+    let _ = stop.send(());
+    said.into()
+}
+
+fn pipe(mut from: TcpStream, mut to: TcpStream, mut each: impl FnMut(&mut Vec<u8>)) {
+    let mut buf = vec![0; 64 << 10];
+    loop {
+        match from.read(&mut buf) {
+            Ok(0) | Err(_) => {
+                let _ = to.shutdown(std::net::Shutdown::Both);
+                return;
+            }
+            Ok(n) => {
+                let mut bytes = buf[..n].to_vec();
+                each(&mut bytes);
+                if to.write_all(&bytes).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn messages_that_were_changed_are_errors() {
+    let untouched = tampered(|_, _| {}, 1);
+    assert_eq!(untouched, ["6", "6"]);
+    // Headers of frames and messages; the payload itself is TCP's to protect.
+    for seed in 0..12 {
+        let said = tampered(
+            |bytes, random| {
+                let i = random.next() as usize % bytes.len().min(30);
+                bytes[i] ^= 1 << (random.next() % 8);
+            },
+            seed,
+        );
+        for text in said {
+            assert!(text == "6" || text.starts_with("error[E070"), "{text}");
+        }
+    }
+    // Said twice.
+    let said = tampered(|bytes, _| bytes.extend_from_within(..), 3);
+    assert!(said.iter().any(|t| t.starts_with("error[E070")), "{said:?}");
+    // Cut short.
+    let said = tampered(|bytes, _| bytes.truncate(bytes.len() / 2), 3);
+    assert!(said.iter().all(|t| t.starts_with("error[E070")), "{said:?}");
+}
+
+#[test]
+fn joining_takes_no_longer_than_it_may() {
+    let at = free_address();
+    let silent: Vec<TcpListener> = vec![TcpListener::bind(&at).unwrap()];
+    let started = Instant::now();
+    let mut job = Job::new(1, 2, &at);
+    job.join_timeout = Duration::from_millis(200);
+    let Err(e) = Group::join(&job, &[0; 32]) else { panic!("nobody answered") };
+    assert_eq!(e.code(), ErrorCode::PEER_LATE, "{e}");
+    assert!(started.elapsed() < SOON);
+    drop(silent);
+}

@@ -1,0 +1,163 @@
+//! The versions of a program for different CPUs give the same bits.
+//!
+//! The corpus runs with the kernels for SSE4.1, for AVX2 and for AVX-512, as far as
+//! this machine has them. Any NaN is as good as another.
+
+use std::collections::BTreeMap;
+use tfc::driver::{self, Timings};
+use tfc::load::{Files, parse_as};
+use tfc::{Module, Options};
+use tfc_codegen::Cpu;
+use tfc_ir::{DType, Tensor};
+use tfc_testdata::corpus::{self, Case};
+use tfc_testdata::directive::Directive;
+use tfc_testdata::feeds;
+use tfc_testdata::ways::{in_parallel, scratch};
+
+fn cpus() -> Vec<Cpu> {
+    let mut cpus = vec![Cpu::Baseline];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::is_x86_feature_detected as has;
+        if has!("avx2") && has!("fma") && has!("f16c") && has!("bmi2") {
+            cpus.push(Cpu::Avx2);
+        }
+        if has!("avx512f") && has!("avx512dq") && has!("avx512bw") && has!("avx512vl") {
+            cpus.push(Cpu::Avx512);
+        }
+    }
+    cpus
+}
+
+fn is_nan(dtype: DType, b: &[u8]) -> bool {
+    match (dtype, b) {
+        (DType::F32, &[a, b, c, d]) => f32::from_le_bytes([a, b, c, d]).is_nan(),
+        (DType::F64, b) => b.try_into().is_ok_and(|b| f64::from_le_bytes(b).is_nan()),
+        (DType::F16, &[a, b]) => half::f16::from_le_bytes([a, b]).is_nan(),
+        (DType::BF16, &[a, b]) => half::bf16::from_le_bytes([a, b]).is_nan(),
+        _ => false,
+    }
+}
+
+fn difference(want: &Tensor, got: &Tensor) -> Option<String> {
+    let (dtype, size) = (want.dtype(), want.dtype().size());
+    let pairs = want.bytes().chunks(size).zip(got.bytes().chunks(size));
+    let mut differ =
+        pairs.enumerate().filter(|(_, (w, g))| w != g && !(is_nan(dtype, w) && is_nan(dtype, g)));
+    let (at, (w, g)) = differ.next()?;
+    Some(format!("element {at} is {g:?}, not {w:?}"))
+}
+
+type Values = Vec<(String, Tensor)>;
+
+/// Results and variables of one call from the initial state.
+fn call(
+    module: &Module,
+    entry: &str,
+    feeds: &[(String, Tensor)],
+    vars: &[String],
+) -> Result<Values, String> {
+    module.model().init().map_err(|e| e.to_string())?;
+    let outputs = module.call(entry, feeds).map_err(|e| e.to_string())?;
+    let mut out = vec![];
+    for name in outputs.names() {
+        out.push((name.to_string(), outputs.tensor(name).map_err(|e| e.to_string())?));
+    }
+    for name in vars {
+        out.push((name.clone(), module.var_tensor(name).map_err(|e| e.to_string())?));
+    }
+    Ok(out)
+}
+
+fn same_bits(case: &Case) -> Result<(), String> {
+    let name = &case.name;
+    let failed = |e: String| format!("{name}: {e}");
+    let files = Files::in_dir(case.path.parent().unwrap_or("".as_ref()));
+    let graph = parse_as(name, &case.text, &files).map_err(|e| failed(e.to_string()))?.graph;
+    let directive = match case.text.starts_with("//!") {
+        true => Directive::parse(&case.text).map_err(failed)?,
+        false => Directive::default(),
+    };
+    let options = Options::default();
+    let compiled = driver::compile(&graph, &graph.sources, &options, &mut Timings::default())
+        .map_err(|e| failed(e.to_string()))?;
+    let dir = scratch();
+    let modules: Vec<(Cpu, Module)> = cpus()
+        .into_iter()
+        .map(|cpu| {
+            let module = Module::from_compiled_for(&compiled, &options, cpu)
+                .map_err(|e| failed(e.to_string()))?;
+            module.model().set_directory(dir.path());
+            Ok((cpu, module))
+        })
+        .collect::<Result<_, String>>()?;
+    let vars: Vec<String> =
+        graph.vars.values().filter(|v| v.queue.is_none()).map(|v| v.name.clone()).collect();
+    for entry in graph.entries.iter().filter(|e| !e.runner) {
+        for dims in directive.assignments(&feeds::dims(entry)) {
+            let feeds = feeds::feeds(entry, &directive, &dims);
+            let want = call(&modules[0].1, &entry.name, &feeds, &vars);
+            for (cpu, module) in &modules[1..] {
+                let got = call(module, &entry.name, &feeds, &vars);
+                let at = format!("{name}: `{}` with {dims:?} on {cpu:?}", entry.name);
+                match (&want, &got) {
+                    (Ok(want), Ok(got)) => {
+                        for ((name, w), (_, g)) in want.iter().zip(got) {
+                            if let Some(d) = difference(w, g) {
+                                return Err(format!("{at}: `{name}`: {d}"));
+                            }
+                        }
+                    }
+                    (Err(w), Err(g)) if w == g => {}
+                    (w, g) => {
+                        let (w, g) = (w.as_ref().err(), g.as_ref().err());
+                        return Err(format!("{at}: {g:?}, not {w:?}"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn the_corpus_has_the_same_bits_on_every_cpu() {
+    let mut cases: Vec<Case> = ["ops", "run"].iter().flat_map(|d| corpus::cases(d)).collect();
+    cases.retain(|c| c.directive().verb == "run");
+    let small = ["convnet", "norms", "rnn", "mlp"];
+    cases.extend(corpus::examples().into_iter().filter(|c| small.contains(&&*c.name)));
+    assert!(cases.len() > 50);
+    let failures = in_parallel(&cases, same_bits);
+    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Of the kernels with a vector loop, nine tenths and more have a wide version. The
+/// reasons of the others are printed.
+#[test]
+fn most_kernels_have_wide_versions() {
+    let mut cases: Vec<Case> = ["ops", "run"].iter().flat_map(|d| corpus::cases(d)).collect();
+    cases.retain(|c| c.directive().verb == "run");
+    cases.extend(corpus::examples());
+    let (mut all, mut wide) = (0, 0);
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    for case in &cases {
+        let files = Files::in_dir(case.path.parent().unwrap_or("".as_ref()));
+        let Ok(parsed) = parse_as(&case.name, &case.text, &files) else { continue };
+        let graph = parsed.graph;
+        let mut timings = Timings::default();
+        let compiled = driver::compile(&graph, &graph.sources, &Options::default(), &mut timings);
+        let Ok(compiled) = compiled else { continue };
+        for kernel in tfc_codegen::coverage(compiled.program()).unwrap() {
+            for result in [kernel.avx2, kernel.avx512] {
+                match result {
+                    Err("no vector loop") => continue,
+                    Err(why) => *reasons.entry(why.to_string()).or_default() += 1,
+                    Ok(_) => wide += 1,
+                }
+                all += 1;
+            }
+        }
+    }
+    println!("{wide} of {all} kernels are wide; not: {reasons:?}");
+    assert!(wide * 10 > all * 9, "{wide} of {all} kernels are wide; not: {reasons:?}");
+}
