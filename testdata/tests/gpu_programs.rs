@@ -1,16 +1,15 @@
 //! Whole programs on the simulated GPU: every step of a plan that computes, from the
-//! initial variables to a training step, against the same program compiled for the CPU.
+//! initial variables to a training step, against the interpreter of graphs.
 //!
 //! What a runtime with a driver would do is done here by the test: memory for each
 //! buffer, launches in the order of the plan.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use tfc::Module;
 use tfc::load::{Files, parse_as};
 use tfc_abi::plan::{BufId, Entry, Func, Home, Step, Steps};
 use tfc_codegen::ptx;
-use tfc_ir::Tensor;
+use tfc_ir::{Tensor, interp};
 use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
 use tfc_ptx_sim::{Arg, Device, Launch, Module as Code};
@@ -307,10 +306,12 @@ fn agree(case: &Case) -> Result<usize, Stop> {
     let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
         .map_err(|e| e.to_string())?;
     let program = compiled.program();
-    if program.plan.queues.iter().any(|_| true) {
+    if !program.plan.queues.is_empty() {
         return Err(Stop::LeftOut("queues".into()));
     }
-    let module = Module::from_compiled(&compiled, &options).map_err(|e| e.to_string())?;
+    let reference = tfc_passes::pipeline::run_passes(&graph, &["differentiate"])
+        .map_err(|diags| format!("{} findings", diags.len()))?;
+    let initial = interp::State::new(&reference).map_err(|e| e.to_string())?;
     let mut calls = 0;
     for entry in graph.entries.iter().filter(|e| !e.runner) {
         let Some(number) = program.plan.entries.iter().position(|e| e.name == entry.name) else {
@@ -318,9 +319,12 @@ fn agree(case: &Case) -> Result<usize, Stop> {
         };
         for dims in directive.assignments(&feeds::dims(entry)) {
             let feeds = feeds::feeds(entry, &directive, &dims);
-            module.model().init().map_err(|e| e.to_string())?;
-            // What the CPU refuses is refused before it gets to a GPU.
-            let Ok(want) = module.call(&entry.name, feeds.as_slice()) else { continue };
+            let tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
+            let mut state = initial.clone();
+            // What is refused is refused before it gets to a GPU.
+            let Ok(want) = interp::run(&reference, &entry.name, &tensors, &mut state) else {
+                continue;
+            };
             let mut machine = Machine::new(program)?;
             let bytes: Vec<Vec<u8>> = feeds.iter().map(|(_, t)| t.bytes().to_vec()).collect();
             let context = |what: String| {
@@ -330,18 +334,17 @@ fn agree(case: &Case) -> Result<usize, Stop> {
                 Err(Stop::Failed(e)) => return Err(context(e)),
                 other => other?,
             };
-            let names: Vec<String> = want.names().map(str::to_string).collect();
-            for (name, got) in names.iter().zip(got) {
-                let w = want.tensor(name).map_err(|e| e.to_string())?;
+            for ((name, w), got) in entry.result_names.iter().zip(&want).zip(got) {
                 let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), got.into())
                     .ok_or("a tensor of another size".to_string())?;
                 let tol = directive.tol.unwrap_or(compare::default_tolerance(w.dtype()));
-                if let Some(d) = compare::difference(&w, &g, tol) {
+                if let Some(d) = compare::difference(w, &g, tol) {
                     return Err(context(format!("result `{name}`: {d}")));
                 }
             }
             for (var, ptr) in program.plan.vars.iter().zip(machine.vars.clone()) {
-                let w = module.var_tensor(&var.name).map_err(|e| e.to_string())?;
+                let of = graph.vars.iter().find(|(_, v)| v.name == var.name);
+                let Some(w) = of.and_then(|(id, _)| state.get(id)) else { continue };
                 let bytes = machine.device.read(ptr, w.bytes().len())?;
                 let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), bytes.into())
                     .ok_or("a tensor of another size".to_string())?;
