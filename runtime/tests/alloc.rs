@@ -75,8 +75,8 @@ fn a_repeated_call_allocates_nothing() {
     let mut y = [[0f32; 64]; 4];
     let mut call = || {
         let before = COUNT.load(Ordering::Relaxed);
-        // SAFETY: any bytes are floats.
         let mut views =
+            // SAFETY: any bytes are floats.
             y.each_mut().map(|y| ResultView { data: unsafe { y.align_to_mut::<u8>().1 } });
         model.run(0, &[x.view()], &mut views).unwrap();
         COUNT.load(Ordering::Relaxed) - before

@@ -26,9 +26,10 @@ fn job(rank: usize, size: usize, at: &str) -> Job {
 }
 
 type Ranks = Vec<Group>;
+type Make = fn(usize, Duration) -> Ranks;
 
 /// The ways to make a group of `size` that waits as long as said.
-fn transports() -> Vec<(&'static str, fn(usize, Duration) -> Ranks)> {
+fn transports() -> Vec<(&'static str, Make)> {
     fn threads(size: usize, wait: Duration) -> Ranks {
         local::groups(size, wait)
     }

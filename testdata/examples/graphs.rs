@@ -58,7 +58,8 @@ fn dump(dir: &Path, seed: u64) -> Result<(), String> {
     let entry = Entry::generate(seed);
     let dims = entry.assignments(1).pop().ok_or("sizes it refuses")?;
     let feeds = entry.feeds(&dims).ok_or("sizes it refuses")?;
-    let graph = tfc::parse(&print_graph(&[entry.clone()])).map_err(|e| e.to_string())?;
+    let graph =
+        tfc::parse(&print_graph(std::slice::from_ref(&entry))).map_err(|e| e.to_string())?;
     let module = tfc::compile(&graph).map_err(|e| e.to_string())?;
     let outputs = module.call(&entry.name(), &feeds[..]).map_err(|e| e.to_string())?;
     let names: Vec<String> = outputs.names().map(str::to_string).collect();
@@ -87,7 +88,7 @@ fn passes(seed: u64, b: u64, n: u64) {
     let dims = [("B", b), ("N", n)].map(|(name, size)| (name.to_string(), size as i64)).into();
     let Some(feeds) = entry.feeds(&dims) else { return println!("sizes it refuses") };
     let feeds: Vec<_> = feeds.into_iter().map(|(_, t)| t).collect();
-    let graph = tfc::parse(&print_graph(&[entry.clone()])).expect("a graph");
+    let graph = tfc::parse(&print_graph(std::slice::from_ref(&entry))).expect("a graph");
     let show = |name: &str, graph: &tfc_ir::Graph| {
         let graph = run_passes(graph, &["differentiate"]).expect("gradients");
         let state = tfc_ir::interp::State::new(&graph);

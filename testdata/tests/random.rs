@@ -32,7 +32,8 @@ fn executables_compute_the_same_bits_as_code_in_memory() {
     let failures = in_parallel(&seeds, |seed| {
         let entry = Entry::generate(*seed);
         let Some(dims) = entry.assignments(1).pop() else { return Ok(()) };
-        let text = format!("{}\n{}", entry.directive(&dims), print_graph(&[entry.clone()]));
+        let text =
+            format!("{}\n{}", entry.directive(&dims), print_graph(std::slice::from_ref(&entry)));
         let name = format!("random{seed}");
         let case = Case { path: format!("{name}.graph").into(), name, text };
         let fail = |e: String| format!("{e}\n{}", case.text);

@@ -154,10 +154,8 @@ impl Select<'_> {
         each: impl FnOnce(&mut Self, V) -> Result<()>,
     ) -> Result<()> {
         let most = (self.unroll() * lanes) as i64;
-        let end = match self.group.as_ref().and_then(|g| g.left) {
-            Some(left) => Some(self.at_most(left, most)),
-            None => None,
-        };
+        let left = self.group.as_ref().and_then(|g| g.left);
+        let end = left.map(|left| self.at_most(left, most));
         let lane = self.imm(0);
         let top = self.f.label();
         self.push(Inst::new(Op::Begin));

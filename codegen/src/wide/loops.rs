@@ -470,7 +470,7 @@ impl Select<'_> {
         if r.op == ScalarOp::Fma {
             let src = [Some(terms[0]), Some(terms[1]), Some(acc)];
             let inst = Inst { src, w, ..Inst::new(Op::Fma { double, negated: false }) };
-            return self.into_acc(r.ty, acc, inst, mask);
+            return self.onto(r.ty, acc, inst, mask);
         }
         let float_max = r.ty.is_float() && matches!(r.op, ScalarOp::Max | ScalarOp::Min);
         let pair = if r.acc_first { [acc, terms[0]] } else { [terms[0], acc] };
@@ -486,7 +486,7 @@ impl Select<'_> {
         if let (Some(row), false) = (row, float_max) {
             let src = [Some(acc), Some(terms[0]), None];
             let inst = Inst { src, w, ..Inst::new(Op::Row(row)) };
-            return self.into_acc(r.ty, acc, inst, mask);
+            return self.onto(r.ty, acc, inst, mask);
         }
         let new = self.vector_op(r.op, r.ty, w, &pair)?;
         let new = match mask {
@@ -498,7 +498,7 @@ impl Select<'_> {
     }
 
     /// An instruction whose result is the accumulator, in the lanes of the mask.
-    fn into_acc(&mut self, ty: ScalarType, acc: V, inst: Inst, mask: Option<V>) -> Result<()> {
+    fn onto(&mut self, ty: ScalarType, acc: V, inst: Inst, mask: Option<V>) -> Result<()> {
         let w = inst.w;
         match mask {
             Some(mask) if !self.evex => {

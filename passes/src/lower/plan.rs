@@ -444,8 +444,7 @@ impl<'a> Planner<'a> {
     fn bring(&mut self, src: ValueId, dst: ValueId, region: RegionId) -> Step {
         let ty = self.func.ty(dst).clone();
         let (s, d) = (self.value(src), self.value(dst));
-        let step = self.copy(s, d, &ty, region);
-        step
+        self.copy(s, d, &ty, region)
     }
 
     /// Carried values have one place each, for all rounds and afterwards.

@@ -20,19 +20,20 @@ pub unsafe fn argsort(
     [outer, len, inner]: [usize; 3],
     descending: bool,
 ) {
-    let sort: unsafe fn(Rows, *const u8) = match dtype {
-        // SAFETY: (of all arms) the caller's promise, passed on.
-        DType::F32 => |r, x| unsafe { r.sort(x.cast(), floats(|v: f32| v)) },
-        DType::F64 => |r, x| unsafe { r.sort(x.cast(), floats(|v: f64| v)) },
-        DType::F16 => |r, x| unsafe { r.sort(x.cast(), floats(f16::to_f32)) },
-        DType::BF16 => |r, x| unsafe { r.sort(x.cast(), floats(bf16::to_f32)) },
-        DType::I8 => |r, x| unsafe { r.sort(x.cast(), whole::<i8>) },
-        DType::U8 | DType::Bool => |r, x| unsafe { r.sort(x, whole::<u8>) },
-        DType::I32 => |r, x| unsafe { r.sort(x.cast(), whole::<i32>) },
-        DType::I64 => |r, x| unsafe { r.sort(x.cast(), whole::<i64>) },
-    };
-    // SAFETY: as above.
-    unsafe { sort(Rows { dst, outer, len, inner, descending }, x) }
+    let rows = Rows { dst, outer, len, inner, descending };
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        match dtype {
+            DType::F32 => rows.sort(x.cast(), floats(|v: f32| v)),
+            DType::F64 => rows.sort(x.cast(), floats(|v: f64| v)),
+            DType::F16 => rows.sort(x.cast(), floats(f16::to_f32)),
+            DType::BF16 => rows.sort(x.cast(), floats(bf16::to_f32)),
+            DType::I8 => rows.sort(x.cast(), whole::<i8>),
+            DType::U8 | DType::Bool => rows.sort(x, whole::<u8>),
+            DType::I32 => rows.sort(x.cast(), whole::<i32>),
+            DType::I64 => rows.sort(x.cast(), whole::<i64>),
+        }
+    }
 }
 
 struct Rows {

@@ -105,7 +105,7 @@ fn by_ring(
             let (o, i) = (part(&out, done), part(&into, done));
             let (o, i) = two(data, o, i);
             t.exchange(
-                Some((next, &*o)).filter(|(_, o)| !o.is_empty()),
+                Some((next, o)).filter(|(_, o)| !o.is_empty()),
                 Some((before, i)).filter(|(_, i)| !i.is_empty()),
                 moment,
             )?;

@@ -16,35 +16,34 @@ use tfc_abi::DType;
 
 type Handle = *mut c_void;
 
+type SendRecv = unsafe extern "C" fn(
+    *const c_void,
+    c_int,
+    Handle,
+    c_int,
+    c_int,
+    *mut c_void,
+    c_int,
+    Handle,
+    c_int,
+    c_int,
+    Handle,
+    *mut c_void,
+) -> c_int;
+type Send = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int;
+type Receive =
+    unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut c_void) -> c_int;
+type AllReduce =
+    unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
+type Finalize = unsafe extern "C" fn() -> c_int;
+
 /// The functions and objects of the library.
 struct Library {
-    sendrecv: unsafe extern "C" fn(
-        *const c_void,
-        c_int,
-        Handle,
-        c_int,
-        c_int,
-        *mut c_void,
-        c_int,
-        Handle,
-        c_int,
-        c_int,
-        Handle,
-        *mut c_void,
-    ) -> c_int,
-    send: unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int,
-    recv: unsafe extern "C" fn(
-        *mut c_void,
-        c_int,
-        Handle,
-        c_int,
-        c_int,
-        Handle,
-        *mut c_void,
-    ) -> c_int,
-    all_reduce:
-        unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int,
-    finalize: unsafe extern "C" fn() -> c_int,
+    sendrecv: SendRecv,
+    send: Send,
+    recv: Receive,
+    all_reduce: AllReduce,
+    finalize: Finalize,
     world: Handle,
     byte: Handle,
     f32: Handle,
@@ -59,7 +58,7 @@ struct Library {
 // SAFETY: the handles are addresses of objects that live as long as the library, which
 // is never unloaded; the functions may be called from any thread (`MPI_THREAD_SERIALIZED`
 // is asked for, and calls are made one at a time).
-unsafe impl Send for Library {}
+unsafe impl std::marker::Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
@@ -98,7 +97,7 @@ const SERIALIZED: c_int = 2;
 /// The one tag: messages between two processes keep their order.
 const TAG: c_int = 7;
 /// `MPI_IN_PLACE` of Open MPI.
-const IN_PLACE: *const c_void = 1 as *const c_void;
+const IN_PLACE: *const c_void = std::ptr::without_provenance(1);
 
 /// Names to try; `TFC_MPI` comes first.
 const NAMES: [&str; 3] = ["libmpi.so.40", "libmpi.so", "libmpi.dylib"];
@@ -158,11 +157,11 @@ impl Mpi {
         let size_of = function!("MPI_Comm_size", Ask);
         let set_handler = function!("MPI_Comm_set_errhandler", SetHandler);
         let library = Library {
-            sendrecv: function!("MPI_Sendrecv", _),
-            send: function!("MPI_Send", _),
-            recv: function!("MPI_Recv", _),
-            all_reduce: function!("MPI_Allreduce", _),
-            finalize: function!("MPI_Finalize", _),
+            sendrecv: function!("MPI_Sendrecv", SendRecv),
+            send: function!("MPI_Send", Send),
+            recv: function!("MPI_Recv", Receive),
+            all_reduce: function!("MPI_Allreduce", AllReduce),
+            finalize: function!("MPI_Finalize", Finalize),
             world: find("ompi_mpi_comm_world")?,
             byte: find("ompi_mpi_byte")?,
             f32: find("ompi_mpi_float")?,
@@ -369,9 +368,9 @@ impl Drop for Mpi {
         let deadline = Instant::now() + super::PEER_TIMEOUT;
         let text = "the other processes of the job did not end in time".to_owned();
         self.watch.set(Watched::Until(deadline, text));
-        // SAFETY: MPI was started, and nothing calls it after this. An unwinding
-        // process ends without it: the others may be waiting for us.
+        // An unwinding process ends without it: the others may be waiting for us.
         if !std::thread::panicking() {
+            // SAFETY: MPI was started, and nothing calls it after this.
             unsafe { (self.library.finalize)() };
         }
         self.watch.set(Watched::Over);

@@ -356,7 +356,9 @@ fn difference(want: &Tensor, got: &Tensor, allowed: impl Fn(usize, f64) -> f64) 
             continue;
         }
         let allowed = allowed(at, a.abs().max(scale));
-        if !((a - b).abs() <= allowed) {
+        // A difference that is NaN is one.
+        let close = (a - b).abs() <= allowed;
+        if !close {
             return Some(format!(
                 "element {at}: expected {a}, got {b} (may be off by {allowed:e})"
             ));

@@ -33,7 +33,10 @@ fn matmul(g: &mut Gen) -> Option<usize> {
     other.extend(if trans_b { [n.clone(), k.clone()] } else { [k.clone(), n.clone()] });
     let mut result = batch.to_vec();
     result.extend([m, n]);
-    if !g.small(&other) || !g.small(&result) || g.most(&result) * g.most(&[k.clone()]) > 40_000 {
+    if !g.small(&other)
+        || !g.small(&result)
+        || g.most(&result) * g.most(std::slice::from_ref(&k)) > 40_000
+    {
         return None;
     }
     let b = g.operand(g.val(a).dtype, &other);

@@ -208,7 +208,7 @@ fn write(g: &mut Gen) -> Option<usize> {
 
 /// The gradients of a scalar made of some value, by what it depends on.
 pub(super) fn gradients(g: &mut Gen) -> Vec<usize> {
-    let Some(y) = g.pick(|v| v.is_float() && v.slopes.len() > 0) else { return vec![] };
+    let Some(y) = g.pick(|v| v.is_float() && !v.slopes.is_empty()) else { return vec![] };
     let dtype = g.val(y).dtype;
     let same: Vec<usize> =
         g.val(y).slopes.iter().copied().filter(|s| g.val(*s).dtype == dtype).collect();
