@@ -102,11 +102,7 @@ pub(super) fn run(
             if let Some(b) = &mut boundary {
                 b.mark(model)?;
             }
-            let called = model.call(session.entry, &views).and_then(|mut out| {
-                session.team.after_step(&mut out)?;
-                Ok(out)
-            });
-            let out = match called {
+            let mut out = match model.call(session.entry, &views) {
                 Ok(out) => out,
                 Err(e) => {
                     let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {
@@ -120,6 +116,8 @@ pub(super) fn run(
                     return Ok(Ran { steps: step, failed: Some(e), ..Ran::default() });
                 }
             };
+            // The step is done but not agreed on: the last checkpoint is what counts.
+            session.team.after_step(&mut out)?;
             sums.add(out, hi - lo)?;
             progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             step += 1;
