@@ -319,6 +319,10 @@ impl<'a> Match<'a> {
         self.head(label).is_some_and(|h| h.attrs.bool(attr))
     }
 
+    pub fn str(&self, label: &str, attr: &str) -> &'a str {
+        self.head(label).map_or("", |h| h.attrs.str(attr))
+    }
+
     pub fn dims(&self, label: &str, attr: &str) -> &'a [Dim] {
         self.head(label).map_or(&[], |h| h.attrs.shape(attr))
     }

@@ -25,7 +25,10 @@ pub const DEF: OpDef = OpDef {
             default: Some(|| Attr::DType(DType::F32)),
             doc: "the element type of the result",
         },
-        bounds::attr("indices out of range: \"check\" fails, \"drop\" gives zeros"),
+        bounds::attr(
+            "indices out of range: \"check\" fails, \"drop\" gives zeros, \"trust\" says that \
+             there are none",
+        ),
     ],
     regions: &[],
     effect: Effect::Pure,

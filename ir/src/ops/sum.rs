@@ -136,6 +136,7 @@ const RULES: &[Rule] = &[
         of_one_hot,
         "each row has a single one, if its index is in range",
     )
+    .when(|m| m.str("o", "bounds") != super::bounds::DROP)
     .assume("ids", Fact::InRange),
     Rule::computed(
         "sum.matmul_rows",

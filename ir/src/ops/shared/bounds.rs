@@ -5,6 +5,9 @@
 //! leaves the index out. The pass `checks` turns the first kind into a
 //! `check_index` and the second, so that later passes see plain functions; an op
 //! whose indices were checked, or need no check, never has `"check"` again.
+//!
+//! Where fast math relies on indices being in range, those that somebody wants left
+//! out must not look like those that were checked: the latter become `"trust"`.
 
 use crate::attr::AttrKind;
 use crate::op::{AttrSpec, InferCx, InferError, Place};
@@ -14,6 +17,8 @@ use ndarray::ArrayD;
 pub const CHECK: &str = "check";
 pub const CLAMP: &str = "clamp";
 pub const DROP: &str = "drop";
+/// As [`DROP`], but there is no index out of range.
+pub const TRUST: &str = "trust";
 
 pub const fn attr(doc: &'static str) -> AttrSpec {
     AttrSpec {
@@ -28,7 +33,7 @@ pub const fn attr(doc: &'static str) -> AttrSpec {
 pub fn valid(cx: &InferCx<'_>) -> Result<(), InferError> {
     let given = cx.attrs.str("bounds");
     let other = Op::from_name(cx.op).and_then(otherwise).unwrap_or(CHECK);
-    if given == CHECK || given == other {
+    if given == CHECK || given == other || (other == DROP && given == TRUST) {
         return Ok(());
     }
     Err(InferError::new("E0532", format!("`bounds` of `{}` cannot be {given:?}", cx.op))
@@ -71,7 +76,10 @@ pub fn is_checked(attrs: &Attrs) -> bool {
 
 /// Attributes of an op whose indices are known to be in range, or meant not to be.
 pub fn unchecked(op: Op, mut attrs: Attrs) -> Attrs {
-    if let Some(other) = otherwise(op) {
+    if let Some(mut other) = otherwise(op) {
+        if other == DROP && is_checked(&attrs) {
+            other = TRUST;
+        }
         attrs.set("bounds", Attr::Str(other.to_string()));
     }
     attrs
