@@ -279,6 +279,7 @@ impl<'a> Rewriter<'a> {
         new.result_names = old.result_names.clone();
         new.runner = old.runner;
         new.replica = old.replica;
+        new.needs = old.needs.clone();
         new.span = old.span;
         let region = new.body;
         let mut r = Rewriter {

@@ -12,6 +12,7 @@
 //! - Broadcasting is explicit: elementwise operands have equal shapes.
 
 use crate::diag::{SourceMap, Span};
+use crate::require::Requirement;
 use crate::{Attrs, Op, TensorType};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use std::sync::Arc;
@@ -88,6 +89,9 @@ pub struct Func {
     pub runner: bool,
     /// The version of the entry of this name that several processes run together.
     pub replica: bool,
+    /// What calls need of run-time dims for the sake of nodes that passes have since
+    /// simplified away; see [`crate::require::keep`].
+    pub needs: Vec<Requirement>,
     pub span: Span,
 }
 
@@ -111,6 +115,7 @@ impl Func {
             result_names: vec![],
             runner: false,
             replica: false,
+            needs: vec![],
             span: Span::NONE,
         }
     }

@@ -9,7 +9,7 @@ use crate::diag::Span;
 use crate::dim::Atom;
 use crate::graph::DimDecl;
 use crate::ops::window::Window;
-use crate::{Attrs, Dim, Func, Node, Op, TensorType};
+use crate::{Attrs, Dim, Func, Graph, Node, Op, TensorType};
 use std::collections::BTreeSet;
 
 /// `value` must not be negative.
@@ -24,8 +24,9 @@ pub struct Requirement {
 /// What a call of `func` needs besides the declared ranges of dims, in the
 /// order of the nodes that need it.
 pub fn requirements(func: &Func, dims: &[DimDecl]) -> Vec<Requirement> {
-    let mut out = vec![];
-    let mut seen = BTreeSet::new();
+    let mut out = func.needs.clone();
+    let mut seen: BTreeSet<(Dim, String)> =
+        out.iter().map(|r| (r.value.clone(), r.message.clone())).collect();
     func.walk(&mut |_, node| {
         let mut need = |value: Dim, message: String| {
             if !never_negative(&value, dims) && seen.insert((value.clone(), message.clone())) {
@@ -35,6 +36,15 @@ pub fn requirements(func: &Func, dims: &[DimDecl]) -> Vec<Requirement> {
         of_node(func, node, &mut need);
     });
     out
+}
+
+/// Notes what the entries of a graph need as they are written. Which sizes a call
+/// accepts is then no matter of what passes make of its nodes: a slice of zeros is
+/// zeros, but must lie within them all the same.
+pub fn keep(graph: &mut Graph) {
+    for func in &mut graph.entries {
+        func.needs = requirements(func, &graph.dims);
+    }
 }
 
 /// Whether a size cannot be negative, given the declared ranges of dims.

@@ -157,6 +157,7 @@ pub fn run_each(
     options: &Options,
     after: &mut dyn FnMut(&Ran, &Graph),
 ) -> Result<Graph, Vec<Diag>> {
+    tfc_ir::require::keep(&mut graph);
     for (i, pass) in passes.iter().enumerate() {
         let start = Instant::now();
         let gradient_terms = passes[i..].iter().any(|p| p.name == "egraph");

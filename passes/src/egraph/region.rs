@@ -433,6 +433,7 @@ pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> (Func, Traces
     out.result_names = func.result_names.clone();
     out.runner = func.runner;
     out.replica = func.replica;
+    out.needs = func.needs.clone();
     out.span = func.span;
     let body = out.body;
     let mut r = Rebuild {
