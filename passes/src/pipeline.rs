@@ -118,7 +118,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "split",
-        description: "reduce large tensors to a scalar by rows, for threads to share",
+        description: "reduce large tensors to a scalar by rows, join many tensors a few at a time",
         run: split,
     },
     Pass { name: "dce", description: "drop what nothing needs", run: dce },

@@ -1,15 +1,20 @@
-//! Reduces large tensors to a scalar in two steps, so that threads share the
-//! work: rows of the tensor first, then what is left of each.
+//! Does in several kernels what is too much for one.
 //!
-//! A kernel's iterations are what threads share, and a reduction to a scalar has
-//! one. The rows depend on sizes alone, never on the number of threads, and so
-//! do the bits of the result.
+//! Large tensors are reduced to a scalar in two steps, so that threads share the
+//! work: rows of the tensor first, then what is left of each. A kernel's iterations
+//! are what threads share, and a reduction to a scalar has one. The rows depend on
+//! sizes alone, never on the number of threads, and so do the bits of the result.
+//!
+//! Many tensors are joined a few at a time. An element of a join is looked for in
+//! each operand, so joining n of them at once takes time and code for n at every
+//! element; a tree of joins takes log n copies of it instead.
 
 use crate::pipeline::{Options, Passed};
-use crate::util::{each_func, rewrite};
-use tfc_ir::build::GraphEmit;
+use crate::util::{Stop, each_func, rewrite};
+use tfc_ir::build::{GraphEmit, Rewriter};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::Lower;
+use tfc_ir::op::Moves;
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Node, Op, ValueId};
 
@@ -21,17 +26,22 @@ const ROW: i64 = 1 << 8;
 const FLAT_ROW: i64 = 1 << 12;
 /// Rows enough for any number of threads.
 const MANY: i64 = 1 << 6;
+/// Operands joined at once, at most.
+const JOINED: usize = 16;
 
 pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
         let mut any = false;
-        func.walk(&mut |_, node| any |= cut(func, node).is_some());
+        func.walk(&mut |_, node| any |= cut(func, node).is_some() || joins_many(node));
         if !any {
             return Ok((func.clone(), false));
         }
         let new = rewrite(graph, func, &mut |r, id| {
             let old = r.old;
             let node = &old.nodes[id];
+            if joins_many(node) {
+                return join_in_steps(r, node).map(|value| Some(vec![value]));
+            }
             let Some(cut) = cut(old, node) else { return Ok(None) };
             let operand: ValueId = r.get(node.operands[0]);
             let to = old.ty(node.results[0]).clone();
@@ -52,6 +62,30 @@ pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
         })?;
         Ok((new, true))
     })
+}
+
+fn joins_many(node: &Node) -> bool {
+    node.op.def().facts.moves == Moves::Joined && node.operands.len() > JOINED
+}
+
+/// A tree of joins of about equal size. Fusion stores those inside it: an element of
+/// the next one would repeat their search.
+fn join_in_steps(r: &mut Rewriter<'_>, node: &Node) -> Result<ValueId, Stop> {
+    let mut parts: Vec<ValueId> = node.operands.iter().map(|v| r.get(*v)).collect();
+    while parts.len() > 1 {
+        // Levels still to come, this one included, and how many each must join.
+        let levels = (1..).find(|n| JOINED.saturating_pow(*n) >= parts.len()).unwrap_or(1);
+        let each = (2..JOINED).find(|n| n.saturating_pow(levels) >= parts.len()).unwrap_or(JOINED);
+        let mut joined = vec![];
+        for some in parts.chunks(each) {
+            joined.push(match some {
+                [one] => *one,
+                _ => r.builder(&node.origin()).emit(node.op, some, node.attrs.clone())?,
+            });
+        }
+        parts = joined;
+    }
+    Ok(parts[0])
 }
 
 /// How a large reduction is done in steps.

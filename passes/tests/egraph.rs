@@ -399,6 +399,38 @@ fn lines(count: usize, line: fn(usize) -> String) -> Graph {
     load(&format!("graph g\nentry train(x: f32[8]) -> (y: f32[8]) {{\n{body}  return x\n}}\n"))
 }
 
+/// Fast math relies on indices being in range where they are checked, not where the
+/// graph says what to do with others.
+#[test]
+fn indices_that_are_dropped_are_not_taken_for_good_ones() {
+    for (bounds, left) in [("check", 0), ("trust", 0), ("drop", 1)] {
+        let graph = load(&format!(
+            "graph g\nentry f(ids: i32[5]) -> (y: f32[5]) {{\n  \
+             return sum(one_hot(ids, depth: 4, bounds: \"{bounds}\"), axis: 1)\n}}\n"
+        ));
+        let graph = tfc_passes::pipeline::run_passes(&graph, &["checks"]).expect("passes");
+        let egraph = Options { mode: FloatMode::Fast, ..Options::default() };
+        let (out, _) = optimize(&graph, &egraph);
+        let mut sums = 0;
+        out.entries[0].walk(&mut |_, node| sums += usize::from(node.op == tfc_ir::Op::Sum));
+        assert_eq!(sums, left, "{bounds}");
+    }
+}
+
+/// faults 4: what constants of a chain add up to travels along it, a line a round, and
+/// each round rebuilt the whole e-graph.
+#[test]
+fn faults_4_rebuilding_grows_with_the_program() {
+    let egraph = Options { mode: FloatMode::Fast, ..Options::default() };
+    let rebuilt = |count: usize| {
+        let (_, report) = optimize(&lines(count, |i| format!("  x = x + {i}.0\n")), &egraph);
+        assert_eq!(report.after.ops, 1);
+        report.stats.rebuilt
+    };
+    let (small, large) = (rebuilt(800), rebuilt(3200));
+    assert!(large <= 5 * small, "{small} {large}");
+}
+
 /// faults 4: long chains with constants were quadratic. E-nodes, rounds and
 /// instances of rules grow with the program and no faster.
 #[test]

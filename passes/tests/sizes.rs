@@ -71,6 +71,25 @@ fn faults_4_other_movement_grows_with_its_steps() {
     }
 }
 
+/// faults 4: an element of a join is looked for among all operands, so that joining many
+/// at once is code for all of them, and work for all of them at every element.
+#[test]
+fn faults_4_joins_of_many_grow_with_their_number() {
+    let make = |count: usize| {
+        let parts: Vec<String> = (0..count).map(|i| format!("x * {i}.5")).collect();
+        load(&format!(
+            "graph g\nentry f(x: f32[3]) -> (y: f32[{}]) {{\n  return concat([{}], axis: 0)\n}}\n",
+            3 * count,
+            parts.join(", ")
+        ))
+    };
+    let (few, many) = (check(&make(60), &[]), check(&make(240), &[]));
+    assert!(size(&many) <= 4 * size(&few) + 60, "{} and {}", size(&few), size(&many));
+    let chosen: i64 = many.kernels.iter().map(|k| runs(&k.body, ScalarOp::Select)).sum();
+    // Two levels of up to 16 for 720 elements.
+    assert!(chosen <= 2 * 16 * 720, "{chosen}");
+}
+
 /// Windows that overlap store what they read, if it is more than a little work.
 #[test]
 fn faults_4_overlapping_windows_repeat_no_work() {
@@ -117,12 +136,14 @@ fn entry(signature: &str, body: &str) -> Program {
 fn pooling_does_not_repeat_what_it_pools() {
     let x = "(x: f32[1, 6, 9, 9]) -> (y: f32[1, 6";
     let lrn = "  x = nn.lrn(x, radius: 2, k: 2.0, alpha: 0.5, beta: 0.75)\n";
-    let pool = "  x = max_pool(x, window: [3, 3], stride: [2, 2])\n";
     let alone = entry(&format!("{x}, 9, 9])"), &format!("{lrn}  return x\n"));
-    let both = entry(&format!("{x}, 4, 4])"), &format!("{lrn}{pool}  return x\n"));
-    // A single multiplication may be done again, a power or a division not.
     assert!(work(&alone, 4) > 0);
-    assert_eq!(work(&both, 4), work(&alone, 4));
+    for (stride, size) in [(2, 4), (1, 7)] {
+        let pool = format!("  x = max_pool(x, window: [3, 3], stride: [{stride}, {stride}])\n");
+        let both = entry(&format!("{x}, {size}, {size}])"), &format!("{lrn}{pool}  return x\n"));
+        // A single multiplication may be done again, a power or a division not.
+        assert_eq!(work(&both, 4), work(&alone, 4), "stride {stride}");
+    }
 }
 
 /// The way back through a pool with stride 1 asks for each window nine times; which
@@ -161,4 +182,17 @@ fn kernels_that_differ_by_constants_are_one() {
         program.kernels.iter().filter(roots).partition(|k| statements(&k.body) > 60);
     assert_eq!(large.len(), 1, "one generator of random numbers\n{text}");
     assert_eq!(small.len(), 1, "one optimizer\n{text}");
+}
+
+/// Which sizes a call accepts is what the text says, whatever passes make of it: a
+/// slice of zeros was zeros, also where it began before them.
+#[test]
+fn what_calls_need_is_what_the_text_needs() {
+    let graph = load(
+        "graph g\ndim B\nentry f(x: f32[B]) -> (y: f32[1]) {\n  \
+         z = zeros(shape: [B], dtype: f32)\n  return z[B - 1:] * 2.0\n}\n",
+    );
+    let program = tfc_passes::compile(&graph, &tfc_passes::Options::default()).expect("compiles");
+    let conditions = &program.plan.entries[0].conditions;
+    assert!(conditions.iter().any(|c| c.message.contains("B - 1..B")), "{conditions:?}");
 }

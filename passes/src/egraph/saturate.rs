@@ -3,8 +3,11 @@
 //! Each round searches every rule, then applies what was found, in a fixed
 //! order. Only classes that changed since the last round, and those above them
 //! as far as a pattern can see, are searched again, so a scalar that travels
-//! down a deep network one layer a round costs what it touches. No clock takes
-//! part in any decision: times are only reported.
+//! down a deep network one layer a round costs what it touches. Rebuilding the
+//! e-graph costs what there is of it, so it waits until enough has changed: until
+//! then equal nodes may be in two classes, and a match may be missed, so what has
+//! changed is searched again after it. No clock takes part in any decision: times
+//! are only reported.
 
 use super::analysis::{Event, Graph, RuleId};
 use super::lang::Kind;
@@ -55,6 +58,8 @@ pub struct Stats {
     pub stops: BTreeMap<Stop, usize>,
     pub nodes: usize,
     pub classes: usize,
+    /// Classes that were looked at to rebuild e-graphs, all times counted.
+    pub rebuilt: usize,
     pub time: Duration,
 }
 
@@ -72,6 +77,7 @@ impl Stats {
         self.rounds += other.rounds;
         self.nodes += other.nodes;
         self.classes += other.classes;
+        self.rebuilt += other.rebuilt;
         self.time += other.time;
     }
 }
@@ -93,6 +99,8 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
     g.rebuild();
     g.analysis.dirty.clear();
     let mut levels = vec![];
+    // What changed since the e-graph was last rebuilt, but for the last round.
+    let mut stale: Vec<Id> = vec![];
     let mut stop = Stop::RoundLimit;
     for round in 0..limits.rounds {
         stats.rounds += 1;
@@ -129,9 +137,15 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
             entry.time += clock.elapsed();
         }
         let changed = apply(g, &found, mode, limits, &mut stats);
-        let clock = Instant::now();
+        let goes_on = g.nodes().len() < limits.nodes && g.analysis.conflict.is_none();
+        let little = (stale.len() + g.analysis.dirty.len()) * STALE < g.number_of_classes();
+        if changed && goes_on && little {
+            levels = upward(g, &g.analysis.dirty);
+            stale.append(&mut g.analysis.dirty);
+            continue;
+        }
         g.rebuild();
-        stats.time += clock.elapsed();
+        stats.rebuilt += g.number_of_classes();
         if g.analysis.conflict.is_some() {
             break;
         }
@@ -139,12 +153,16 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
             stop = Stop::NodeLimit;
             break;
         }
-        if !changed && !banned {
+        if !changed && !banned && stale.is_empty() {
             stop = Stop::Saturated;
             break;
         }
-        levels = upward(g);
-        g.analysis.dirty.clear();
+        stale.append(&mut g.analysis.dirty);
+        levels = upward(g, &stale);
+        stale.clear();
+    }
+    if !stale.is_empty() {
+        g.rebuild();
     }
     *stats.stops.entry(stop).or_default() += 1;
     stats.nodes = g.total_number_of_nodes();
@@ -152,6 +170,9 @@ pub fn saturate(g: &mut Graph, rules: &[RuleId], mode: FloatMode, limits: Limits
     stats.time = start.elapsed();
     stats
 }
+
+/// An e-graph is rebuilt when one in this many of its classes has changed.
+const STALE: usize = 64;
 
 /// Deepest pattern a rule may have, in ops.
 const DEEPEST: usize = 6;
@@ -178,8 +199,8 @@ impl Level {
 }
 
 /// The changed classes, then those one step above, and so on: cumulative.
-fn upward(g: &Graph) -> Vec<Level> {
-    let mut level: BTreeSet<Id> = g.analysis.dirty.iter().map(|id| g.find(*id)).collect();
+fn upward(g: &Graph, changed: &[Id]) -> Vec<Level> {
+    let mut level: BTreeSet<Id> = changed.iter().map(|id| g.find(*id)).collect();
     let mut out = vec![Level::of(g, level.iter().copied())];
     let mut edge: Vec<Id> = level.iter().copied().collect();
     for _ in 0..DEEPEST {
