@@ -65,43 +65,38 @@ unsafe fn any_bad_avx2(dtype: DType, bytes: &[u8], places: u64) -> bool {
 
 #[inline(always)]
 fn any_bad_plain(dtype: DType, bytes: &[u8], places: u64) -> bool {
-    /// Whether some fold of a piece is negative. In pieces: the fold has no branches,
-    /// yet a bad index ends it early.
+    /// Whether some fold of a piece says so. In pieces: the fold has no branches, yet a
+    /// bad index ends it early.
     #[inline(always)]
-    fn any<const N: usize, T: Copy + Default + PartialOrd>(
+    fn any<const N: usize, T: Copy + Default>(
         bytes: &[u8],
         fold: impl Fn(T, [u8; N]) -> T,
+        bad: impl Fn(T) -> bool,
     ) -> bool {
         let (elements, _) = bytes.as_chunks::<N>();
         let zero = T::default();
-        elements.chunks(4096).any(|piece| piece.iter().fold(zero, |sum, e| fold(sum, *e)) < zero)
+        elements.chunks(4096).any(|piece| bad(piece.iter().fold(zero, |sum, e| fold(sum, *e))))
     }
-    // Of a bad index, it or what is left to the last good one has the sign: the signs
-    // are gathered without a comparison. Neither overflows unless the index is bad.
-    let last = places.wrapping_sub(1).min(i64::MAX as u64) as i64;
-    let last = if places == 0 { -1 } else { last };
+    // Without a sign, negative indices are the largest of all: it is enough to find the
+    // largest, which is one instruction for a vector.
     match dtype {
-        DType::I64 => any(bytes, |sum: i64, e| {
-            let id = i64::from_ne_bytes(e);
-            sum | id | last.wrapping_sub(id)
-        }),
         DType::I32 => {
-            let last = i32::try_from(last).unwrap_or(i32::MAX);
-            any(bytes, |sum: i32, e| {
-                let id = i32::from_ne_bytes(e);
-                sum | id | last.wrapping_sub(id)
-            })
+            let places = places.min(1 << 31);
+            any(bytes, |most: u32, e| most.max(u32::from_ne_bytes(e)), |m| u64::from(m) >= places)
         }
-        DType::U8 => {
-            let last = i16::try_from(last).unwrap_or(i16::MAX);
-            any(bytes, |sum: i16, [e]: [u8; 1]| sum | (last - i16::from(e)))
+        DType::I64 => {
+            // No vector has this maximum. Of a bad index, it or what is left to the last
+            // good one has the sign: the signs are gathered without a comparison.
+            let last = places.min(1 << 63).wrapping_sub(1) as i64;
+            let signs = |sum: i64, e| {
+                let id = i64::from_ne_bytes(e);
+                sum | id | last.wrapping_sub(id)
+            };
+            any(bytes, signs, |sum| sum < 0)
         }
         _ => {
-            let last = i16::try_from(last).unwrap_or(i16::MAX);
-            any(bytes, |sum: i16, [e]: [u8; 1]| {
-                let id = i16::from(e as i8);
-                sum | id | last.wrapping_sub(id)
-            })
+            let places = places.min(if dtype == DType::U8 { 1 << 8 } else { 1 << 7 });
+            any(bytes, |most: u8, [e]: [u8; 1]| most.max(e), |m| u64::from(m) >= places)
         }
     }
 }
