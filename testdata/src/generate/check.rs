@@ -8,16 +8,19 @@
 //! nothing; such comparisons are counted.
 //!
 //! Values nothing has rounded stay as they are (see [`super::Value::exact`]), so what
-//! is decided by them must agree.
+//! is decided by them must agree. Where a value comes from says which those are, not
+//! what it looks like: weights that add up to 1 were rounded, and the 1 may be off.
 
 use super::{Dims, Entry, bits, print_graph};
 use crate::feeds::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tfc::{Math, Module, Options};
-use tfc_ir::eval::{Array, Data};
-use tfc_ir::graph::Func;
-use tfc_ir::{DType, Graph, Tensor, interp};
+use tfc_ir::eval::{Array, Data, round_to};
+use tfc_ir::graph::{Def, Func};
+use tfc_ir::lower::Lower;
+use tfc_ir::op::Moves;
+use tfc_ir::{DType, Graph, Node, Tensor, ValueId, interp};
 
 pub const MODES: [Math; 3] = [Math::Default, Math::Strict, Math::Fast];
 
@@ -162,16 +165,27 @@ impl Subject {
         caught(|| {
             let func = self.func(entry)?;
             let mut state = self.state.clone();
-            let tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
+            let mut tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
             let (mut finite, mut longest) = (true, 1);
             let mut rng = moved.map(|seed| Rng::named(&format!("moved {seed}")));
-            let mut watch = |_, array: &mut Array| {
+            let mut rounded = Rounded { func, values: BTreeSet::new() };
+            if let Some(rng) = &mut rng {
+                longest = tensors.iter().map(Tensor::len).max().unwrap_or(1);
+                for (tensor, param) in tensors.iter_mut().zip(&func.regions[func.body].params) {
+                    rounded.feed(*param, tensor, longest, rng);
+                }
+            }
+            let mut watch = |value, array: &mut Array| {
                 let Data::Float(values) = &mut array.data else { return };
                 finite &= values.iter().all(|v| v.is_finite());
                 longest = longest.max(values.len());
                 if let Some(rng) = &mut rng {
                     let unit = unit(array.dtype) * roundings(array.dtype, longest) / 2.0;
-                    values.iter_mut().for_each(|v| *v = nudge(*v, unit, rng));
+                    let nudged = rounded.of(value, values.iter().all(|v| simple(*v)));
+                    for v in values.iter_mut() {
+                        // A number of its type: what is only moved on stays equal to it.
+                        *v = round_to(array.dtype, nudge(*v, unit, nudged, rng));
+                    }
                 }
             };
             let results = interp::run_watched(
@@ -228,13 +242,90 @@ fn roundings(dtype: DType, longest: usize) -> f64 {
     (8.0 + longest as f64 / 4.0).min(most)
 }
 
-/// Moves a value by up to a few roundings, unless it is so simple that none took place.
-fn nudge(v: f64, unit: f64, rng: &mut Rng) -> f64 {
-    let grid = v * 256.0;
-    if grid == grid.round() || !v.is_finite() {
-        return v;
+/// Which elements of a value may be moved.
+#[derive(Clone, Copy, PartialEq)]
+enum Nudged {
+    None,
+    /// Those that are no simple numbers.
+    Odd,
+    All,
+}
+
+/// The values that depend on a rounding.
+struct Rounded<'a> {
+    func: &'a Func,
+    values: BTreeSet<ValueId>,
+}
+
+impl Rounded<'_> {
+    /// Which elements of a value rounding may have moved, now that it is known
+    /// whether all of them are simple.
+    fn of(&mut self, value: ValueId, simple: bool) -> Nudged {
+        let Some(id) = self.func.def(value) else { return Nudged::None };
+        let node = &self.func.nodes[id];
+        let before = node.operands.iter().any(|v| self.has(*v)) || !node.regions.is_empty();
+        let rounds = !moves(node);
+        if before || (rounds && !simple) {
+            self.values.insert(value);
+        }
+        match (rounds, before) {
+            (false, _) => Nudged::None,
+            (true, false) => Nudged::Odd,
+            (true, true) => Nudged::All,
+        }
     }
-    v * (1.0 + unit * (2.0 * rng.unit() - 1.0))
+
+    /// Nothing has rounded what is fed. But a sum of many terms that cancel is off by a
+    /// part of its terms, not of itself: as if each term had been moved a little.
+    fn feed(&mut self, param: ValueId, tensor: &mut Tensor, longest: usize, rng: &mut Rng) {
+        let dtype = tensor.dtype();
+        if !dtype.is_float() || tensor.to_f64().into_iter().all(simple) {
+            return;
+        }
+        self.values.insert(param);
+        let unit = unit(dtype) * roundings(dtype, longest) / 2.0;
+        let moved = tensor.to_f64().into_iter().map(|v| nudge(v, unit, Nudged::Odd, rng));
+        *tensor = Tensor::from_f64(dtype, tensor.shape().to_vec(), moved);
+    }
+
+    /// What loops carry and what they left behind may be anything.
+    fn has(&self, value: ValueId) -> bool {
+        let float = self.func.ty(value).dtype.is_float();
+        let carried = match self.func.values[value].def {
+            Def::Param(region, _) => region != self.func.body,
+            Def::Node(id, _) => self.func.nodes[id].operands.is_empty() && !is_const(self.func, id),
+        };
+        self.values.contains(&value) || (float && carried)
+    }
+}
+
+fn is_const(func: &Func, id: tfc_ir::NodeId) -> bool {
+    matches!(func.nodes[id].op.def().lower, Lower::Constant)
+}
+
+/// Whether the elements of the result are elements of an operand.
+fn moves(node: &Node) -> bool {
+    let def = node.op.def();
+    match def.lower {
+        Lower::Reduce(kind) => !kind.rounds(),
+        _ => !matches!(def.facts.moves, Moves::Nothing | Moves::Converted),
+    }
+}
+
+/// Whether a number is so simple that no rounding took place, if none did before.
+fn simple(v: f64) -> bool {
+    let grid = v * 256.0;
+    grid == grid.round() || !v.is_finite()
+}
+
+/// Moves a value by up to a few roundings.
+fn nudge(v: f64, unit: f64, nudged: Nudged, rng: &mut Rng) -> f64 {
+    let moves = match nudged {
+        Nudged::None => false,
+        Nudged::Odd => !simple(v),
+        Nudged::All => v.is_finite(),
+    };
+    if moves { v * (1.0 + unit * (2.0 * rng.unit() - 1.0)) } else { v }
 }
 
 struct Judge<'a> {
@@ -311,10 +402,11 @@ fn allowed(want: &Tensor, moved: &[&Tensor], units: f64) -> Option<Vec<f64>> {
     let scale = typical(&want);
     let mut allowed = vec![];
     for (at, w) in want.iter().enumerate() {
-        let spread = moved.iter().map(|m| (m[at] - w).abs()).fold(0.0, f64::max);
-        if w.is_finite() && !spread.is_finite() {
+        // Not a number once is not a number: a maximum would pass over it.
+        if w.is_finite() && moved.iter().any(|m| !m[at].is_finite()) {
             return None;
         }
+        let spread = moved.iter().map(|m| (m[at] - w).abs()).fold(0.0, f64::max);
         // Where everything cancels, what is left may be any small part of a rounding.
         let spread = if w.is_finite() { spread + 0.01 * unit } else { 0.0 };
         allowed.push(spread);
