@@ -272,3 +272,31 @@ fn arrays_larger_than_memory_are_read_in_parts() {
     let all = tfc(dir.path(), &["run", "h.graph", "f", "--feed", "x=huge.npy"]);
     fails(&all, "E0516", "memory");
 }
+
+/// Each step of a call is in the table, and in the trace as often as it ran.
+#[test]
+fn steps_are_timed() {
+    let dir = sandbox();
+    let text = "graph m\nvar w: f32[8, 4] = ones\nentry f(x: f32[2, 8]) -> f32[4, 2] {\n  \
+                return transpose(relu(x @ w))\n}\n";
+    fs::write(dir.path().join("m.graph"), text).unwrap();
+    let bench = ["bench", "m.graph", "f", "--calls", "2", "--by-step", "--trace", "t.json"];
+    let table = stdout(&tfc(dir.path(), &bench));
+    for word in ["GFLOP/s", "matmul 2x8x4", "transpose", "peaks of this machine"] {
+        assert!(table.contains(word), "{word}: {table}");
+    }
+    let events = |file: &str| {
+        let text = fs::read_to_string(dir.path().join(file)).unwrap();
+        let trace: serde_json::Value = serde_json::from_str(&text).unwrap();
+        trace["traceEvents"].as_array().unwrap().clone()
+    };
+    let of = |list: &[serde_json::Value], name: &str| {
+        list.iter().filter(|e| e["name"].as_str().is_some_and(|n| n.starts_with(name))).count()
+    };
+    let list = events("t.json");
+    assert!(of(&list, "matmul") > 0 && list.iter().all(|e| e["dur"].is_number()), "{list:?}");
+    // A program does the same, for a run too.
+    let run = ["run", "m.graph", "f", "--feed", "x=[[1,2,3,4,5,6,7,8],[1,2,3,4,5,6,7,8]]"];
+    stdout(&tfc(dir.path(), &[&run[..], &["--profile", "run.json"]].concat()));
+    assert_eq!(of(&events("run.json"), "matmul"), 1);
+}

@@ -10,6 +10,7 @@
 //! into them stay taken and put.
 
 use crate::error::{Error, ErrorCode, Result};
+use crate::profile::Profile;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,11 +35,13 @@ pub struct CallOptions {
     /// Whether the last complete version of the variables will do, where they
     /// are being written; see [`CallOptions::stale_ok`].
     pub stale_ok: bool,
+    /// Where the call leaves what its steps took.
+    pub profile: Option<Arc<Profile>>,
 }
 
 /// A call like any other.
 pub(crate) const PLAIN: &CallOptions =
-    &CallOptions { deadline: None, cancel: None, stale_ok: false };
+    &CallOptions { deadline: None, cancel: None, stale_ok: false, profile: None };
 
 impl CallOptions {
     /// A call that waits as long as it takes.
@@ -79,6 +82,13 @@ impl CallOptions {
     #[must_use]
     pub fn stale_ok(mut self) -> CallOptions {
         self.stale_ok = true;
+        self
+    }
+
+    /// Leaves there what each step takes.
+    #[must_use]
+    pub fn profile(mut self, profile: &Arc<Profile>) -> CallOptions {
+        self.profile = Some(Arc::clone(profile));
         self
     }
 

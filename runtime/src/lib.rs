@@ -15,6 +15,7 @@
 //! | [`files`] | the one way files are written |
 //! | [`net`] | several processes that train as one |
 //! | [`io`] | .npy, .npz, .safetensors, literals |
+//! | [`profile`], [`peaks`] | what steps take, and what the machine can do |
 //! | [`cli`] | the command line of a compiled program |
 //! | [`capi`] | the C interface |
 //!
@@ -47,7 +48,9 @@ pub mod mem;
 pub mod model;
 pub mod net;
 mod numerics;
+pub mod peaks;
 pub mod pool;
+pub mod profile;
 pub mod queue;
 pub mod reader;
 pub mod sandbox;

@@ -448,6 +448,14 @@ pub struct Bench {
     #[arg(long, default_value_t = bench::DEFAULT_WARMUP, value_name = "N")]
     pub warmup: usize,
 
+    /// Also what each step of a call takes, against the best this machine can do
+    #[arg(long)]
+    pub by_step: bool,
+
+    /// Write when each step ran, for ui.perfetto.dev
+    #[arg(long, value_name = "FILE.json")]
+    pub trace: Option<PathBuf>,
+
     /// Worker threads [default: one per core]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,

@@ -7,12 +7,14 @@ use crate::error::Result;
 use crate::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 use tfc_abi::plan::{Entry, Plan};
 use tfc_ir::diag::Diag;
-use tfc_runtime::cli::bench::{Effort, Times, human, measure};
+use tfc_runtime::cli::bench::{Effort, Times, human, measure, profiled_calls};
 use tfc_runtime::io::json::quote;
+use tfc_runtime::profile::Profile;
 use tfc_runtime::queue::runners::Runners;
-use tfc_runtime::{FeedView, TensorBuf};
+use tfc_runtime::{CallOptions, FeedView, TensorBuf};
 
 /// Size of a run-time dim nobody gave.
 const DEFAULT_DIM: i64 = 64;
@@ -45,11 +47,20 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let calls = args.calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX));
     let effort = Effort { time: args.time, calls, warmup: args.warmup };
     let threads = module.model().pool().threads();
+    let profile = Arc::new(Profile::new());
+    let by_step = CallOptions::new().profile(&profile);
+    let mut calls_by_step = 0;
     for (index, entry) in module.model().entries() {
         let feeds = feeds(entry, plan, &dims)?;
         let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
         let runners = Runners::start(module.model(), index)?;
         let times = measure(effort, || module.model().call(index, &views).map(|_| ()))?;
+        if args.by_step || args.trace.is_some() {
+            calls_by_step += profiled_calls(&times);
+            for _ in 0..profiled_calls(&times) {
+                module.model().call_with(index, &views, &by_step)?;
+            }
+        }
         runners.finish()?;
         let line = if json {
             let sizes = plan.dims.iter().zip(&dims);
@@ -60,6 +71,14 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
             row(&entry.name, &times)
         };
         let _ = writeln!(out, "{line}");
+    }
+    if args.by_step && !json {
+        let peaks = tfc_runtime::peaks::measure(module.model().pool());
+        out += &profile.table(calls_by_step, peaks);
+    }
+    if let Some(path) = &args.trace {
+        let text = profile.trace();
+        tfc_runtime::files::replace(path, |f| f.write_all(text.as_bytes()))?;
     }
     if args.codegen.timings {
         super::tell(&timings.table());

@@ -34,6 +34,10 @@ pub struct Args {
     pub time: Option<Duration>,
     pub calls: Option<usize>,
     pub warmup: Option<usize>,
+    /// `bench` says what each step takes.
+    pub by_step: bool,
+    /// Where a trace of the steps goes.
+    pub profile: Option<String>,
     pub checkpoint_dir: Option<String>,
     pub save_every: Option<usize>,
     pub keep: Option<usize>,
@@ -94,6 +98,8 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
+    ("--by-step", "", "what each step of a call takes, by `bench`"),
+    ("--profile", "FILE.json", "write when each step ran, for ui.perfetto.dev"),
     ("--threads", "N", "threads to use (also TFC_THREADS); results are the same for any number"),
     ("--message-format", "human|json", "how errors and results are written"),
     ("--quiet", "", "print nothing but errors"),
@@ -178,6 +184,8 @@ pub fn parse(args: &[String]) -> Result<Args> {
                     v => return Err(bad(name, v, "local or sync")),
                 });
             }
+            "--by-step" => out.by_step = true,
+            "--profile" => out.profile = Some(value()?),
             "--calls" => out.calls = Some(positive(name, &value()?)?),
             "--warmup" => {
                 let v = value()?;

@@ -102,7 +102,7 @@ pub(super) fn run(
             if let Some(b) = &mut boundary {
                 b.mark(model)?;
             }
-            let mut out = match model.call(session.entry, &views) {
+            let mut out = match model.call_with(session.entry, &views, &session.options) {
                 Ok(out) => out,
                 Err(e) => {
                     let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {

@@ -2,9 +2,12 @@
 //! and takes the same options.
 
 use super::{Console, Session};
+use crate::call::CallOptions;
 use crate::error::Result;
 use crate::io::json::quote;
 use crate::model::Model;
+use crate::peaks;
+use crate::profile::Profile;
 use crate::queue::runners::Runners;
 use crate::tensor::{FeedView, ResultView, TensorBuf};
 use std::sync::Arc;
@@ -120,7 +123,31 @@ pub(super) fn run(
             count(threads, "thread"),
         )
     };
-    console.say(&line)
+    console.say(&line)?;
+    if !args.by_step && args.profile.is_none() {
+        return Ok(());
+    }
+    let profile = match &session.options.profile {
+        Some(profile) => Arc::clone(profile),
+        None => Arc::new(Profile::new()),
+    };
+    let options = CallOptions::new().profile(&profile);
+    let calls = profiled_calls(&times);
+    for _ in 0..calls {
+        let mut out: Vec<ResultView<'_>> =
+            results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
+        model.run_with(session.entry, &views, &mut out, &options)?;
+    }
+    if args.by_step {
+        console.say(profile.table(calls, peaks::measure(model.pool())).trim_end())?;
+    }
+    session.write_profile()
+}
+
+/// How many calls a table of steps is made of: about a quarter of a second.
+pub fn profiled_calls(times: &Times) -> usize {
+    let ns = times.median().as_nanos().max(1);
+    (250_000_000 / ns).clamp(1, 1000) as usize
 }
 
 /// `1 call`, `2 calls`.

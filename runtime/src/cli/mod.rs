@@ -31,12 +31,15 @@ mod stream;
 mod sums;
 mod team;
 
+use crate::call::CallOptions;
 use crate::checkpoint;
 use crate::error::{Error, ErrorCode, Result, closest, list};
+use crate::files;
 use crate::hash::{Hasher, hex};
 use crate::io;
 use crate::model::{Model, Options};
 use crate::pool::Pool;
+use crate::profile::Profile;
 use crate::queue::runners;
 use crate::sandbox::Sandbox;
 use crate::show;
@@ -167,7 +170,7 @@ fn command(
         return Err(e.help("give inputs as `--feed NAME=VALUE`"));
     }
     let alone = Team::alone();
-    let session = Session { plan: &plan, entry, args, team: &alone };
+    let session = Session { plan: &plan, entry, args, team: &alone, options: CallOptions::new() };
     session.check_names()?;
     let team = match bench {
         true => Team::alone(),
@@ -178,10 +181,15 @@ fn command(
         let helper = Team::strip(args);
         let (mut out, mut err) = (std::io::sink(), std::io::stderr());
         let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
-        let session = Session { plan: &plan, entry, args: &helper, team: &team };
+        let session =
+            Session { plan: &plan, entry, args: &helper, team: &team, options: CallOptions::new() };
         return session.execute(program, bench, &mut silent);
     }
-    let session = Session { plan: &plan, entry, args, team: &team };
+    let mut options = CallOptions::new();
+    if args.profile.is_some() {
+        options = options.profile(&Arc::new(Profile::new()));
+    }
+    let session = Session { plan: &plan, entry, args, team: &team, options };
     if let Some(text) = team.describe() {
         session.say(console, &text);
     }
@@ -275,6 +283,8 @@ struct Session<'a> {
     args: &'a Args,
     /// The processes that run it together.
     team: &'a Team,
+    /// How its calls are made.
+    options: CallOptions,
 }
 
 impl Session<'_> {
@@ -303,7 +313,20 @@ impl Session<'_> {
             bench::run(&model, self, &whole(feeds)?, console)?;
             return Ok(End::Done);
         }
-        self.run(&model, feeds, checkpoints.as_mut(), console)
+        let end = self.run(&model, feeds, checkpoints.as_mut(), console);
+        self.write_profile()?;
+        end
+    }
+
+    /// Writes what the steps took, if that was asked for.
+    fn write_profile(&self) -> Result<()> {
+        match (&self.args.profile, &self.options.profile) {
+            (Some(path), Some(profile)) => {
+                let text = profile.trace();
+                files::replace(Path::new(path), |f| f.write_all(text.as_bytes()))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Names of feeds and results exist, each once, none missing.
@@ -542,7 +565,7 @@ impl Session<'_> {
         } else {
             let feeds = whole(feeds)?;
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-            let mut results = model.call(self.entry, &views)?;
+            let mut results = model.call_with(self.entry, &views, &self.options)?;
             self.team.after_step(&mut results)?;
             let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();
             let mut ran = Ran { results, steps: 1, ..Ran::default() };

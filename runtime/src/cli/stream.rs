@@ -154,7 +154,7 @@ fn steps(
         if let Some(b) = &mut boundary {
             b.mark(model)?;
         }
-        let out = match model.call(session.entry, &views) {
+        let out = match model.call_with(session.entry, &views, &session.options) {
             Ok(out) => out,
             Err(e) => {
                 // The wait was ended by a signal, or no more data comes.

@@ -32,10 +32,12 @@ use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
 use crate::mem::Bytes;
 use crate::model::{EntryState, Model};
+use crate::profile::{Profile, Sizes};
 use crate::state::Held;
 use frame::Frame;
 use schedule::{Schedule, Stage};
 use std::sync::Arc;
+use std::time::Instant;
 use tfc_abi::plan::{Entry, HOST, Step, Steps};
 
 /// One call in progress.
@@ -182,17 +184,25 @@ impl<'a> Run<'a> {
                 Stage::One(i) => {
                     let i = *i as usize;
                     self.meet(steps, i)?;
+                    let started = self.clock();
                     self.dirty |= schedule.steps[i].writes_variables;
                     match frame::computes(&steps[i]) {
                         true => self.frame().step(&steps[i], &schedule.steps[i])?,
                         false => self.step(&steps[i])?,
                     }
+                    self.ended(&steps[i], started);
                 }
                 Stage::Group(group) => {
                     self.dirty |= group.writes_variables;
                     let frame = self.frame();
+                    let ended = self.recorder();
                     group.run(&self.model.pool, &|i| {
-                        frame.step(&steps[i as usize], &schedule.steps[i as usize])
+                        let (step, info) = (&steps[i as usize], &schedule.steps[i as usize]);
+                        let Some((profile, sizes)) = ended else { return frame.step(step, info) };
+                        let started = Instant::now();
+                        let result = frame.step(step, info);
+                        profile.record(step, sizes, started);
+                        result
                     })?;
                 }
                 Stage::Inner(i, inner) => {
@@ -202,6 +212,27 @@ impl<'a> Run<'a> {
             }
         }
         Ok(())
+    }
+
+    /// When a step begins, if that is of interest.
+    #[inline]
+    fn clock(&self) -> Option<Instant> {
+        self.options.profile.is_some().then(Instant::now)
+    }
+
+    #[inline]
+    fn ended(&self, step: &Step, started: Option<Instant>) {
+        if let (Some(started), Some((profile, sizes))) = (started, self.recorder()) {
+            profile.record(step, sizes, started);
+        }
+    }
+
+    /// Where the call leaves what steps took, if it does, and what to tell of them.
+    #[inline]
+    fn recorder(&self) -> Option<(&Profile, Sizes<'_>)> {
+        let profile = self.options.profile.as_deref()?;
+        let (plan, entry) = (self.model.plan(), self.entry);
+        Some((profile, Sizes { plan, entry, values: &self.ctx.values, lens: &self.ctx.lens }))
     }
 
     /// Makes sure that what step `i` waits for is done, where other devices were

@@ -1,0 +1,263 @@
+//! Where the time of calls goes: every step that ran, when, and on which thread.
+//!
+//! A call that is given a [`Profile`] in its [`crate::CallOptions`] leaves an
+//! [`Event`] there for each step it carries out. Calls without one pay a test of a
+//! null pointer per step.
+//!
+//! What a step did is told by its sizes at that call: multiply-adds of
+//! contractions, and the bytes of the buffers it touches, each counted once.
+
+use crate::io::json::quote;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tfc_abi::plan::{Conv, ConvKind, Entry, MatMul, Plan, Step};
+
+/// More events are counted, not kept: a trace of a long run stays a file that can be
+/// opened.
+const MAX_EVENTS: usize = 1 << 20;
+
+/// What calls did, step by step.
+#[derive(Debug)]
+pub struct Profile {
+    origin: Instant,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Numbers of steps by their address in the plan, which stays where it is.
+    numbers: BTreeMap<usize, usize>,
+    steps: Vec<StepTotal>,
+    events: Vec<Event>,
+}
+
+/// All that was seen of one step of the plan.
+#[derive(Clone, Debug)]
+pub struct StepTotal {
+    pub name: String,
+    pub runs: u64,
+    pub time: Duration,
+    /// Floating-point operations of contractions, over all runs.
+    pub flops: u64,
+    /// Bytes of the buffers it touches, over all runs.
+    pub bytes: u64,
+}
+
+/// One run of one step.
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    step: usize,
+    thread: usize,
+    start: Duration,
+    took: Duration,
+}
+
+/// The best this machine was measured to do, for comparison.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Peaks {
+    /// Single-precision floating-point operations a nanosecond.
+    pub gflops: f64,
+    /// Bytes read and written a nanosecond, beyond the caches.
+    pub gbytes: f64,
+}
+
+impl Default for Profile {
+    fn default() -> Profile {
+        Profile { origin: Instant::now(), found: Mutex::default() }
+    }
+}
+
+/// The sizes of a call.
+#[derive(Clone, Copy)]
+pub(crate) struct Sizes<'a> {
+    pub plan: &'a Plan,
+    pub entry: &'a Entry,
+    pub values: &'a [i64],
+    pub lens: &'a [usize],
+}
+
+impl Profile {
+    pub fn new() -> Profile {
+        Profile::default()
+    }
+
+    #[cold]
+    pub(crate) fn record(&self, step: &Step, sizes: Sizes<'_>, started: Instant) {
+        let took = started.elapsed();
+        let thread = thread_number();
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = found.steps.len();
+        let number = *found.numbers.entry(std::ptr::from_ref(step).addr()).or_insert(next);
+        if number == next {
+            let (runs, time) = (0, Duration::ZERO);
+            found.steps.push(StepTotal { name: sizes.name(step), runs, time, flops: 0, bytes: 0 });
+        }
+        let total = &mut found.steps[number];
+        total.runs += 1;
+        total.time += took;
+        total.flops += sizes.flops(step);
+        total.bytes += sizes.bytes(step);
+        if found.events.len() < MAX_EVENTS {
+            let start = started.saturating_duration_since(self.origin);
+            found.events.push(Event { step: number, thread, start, took });
+        }
+    }
+
+    /// All steps that ran, the longest first.
+    pub fn steps(&self) -> Vec<StepTotal> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut steps = found.steps.clone();
+        steps.sort_by_key(|s| std::cmp::Reverse(s.time));
+        steps
+    }
+
+    /// A table of the steps of `calls` calls: what each took of one of them, its
+    /// share, and how fast that is against `peaks`.
+    pub fn table(&self, calls: usize, peaks: Peaks) -> String {
+        let steps = self.steps();
+        let calls = calls.max(1) as f64;
+        let all: Duration = steps.iter().map(|s| s.time).sum();
+        let mut out = format!(
+            "{:>10} {:>6} {:>6} {:>16} {:>16}  step\n",
+            "time", "share", "runs", "GFLOP/s", "GB/s"
+        );
+        for s in &steps {
+            let ns = (s.time.as_nanos() as f64).max(1.0);
+            let rate = |amount: u64, peak: f64| match amount {
+                0 => String::new(),
+                n => format!("{:.1} ({:.0} %)", n as f64 / ns, 100.0 * n as f64 / ns / peak),
+            };
+            let _ = writeln!(
+                out,
+                "{:>10} {:>5.1}% {:>6} {:>16} {:>16}  {}",
+                crate::cli::bench::human(s.time.div_f64(calls)),
+                100.0 * s.time.as_secs_f64() / all.as_secs_f64().max(1e-12),
+                (s.runs as f64 / calls).round(),
+                rate(s.flops, peaks.gflops),
+                rate(s.bytes, peaks.gbytes),
+                s.name,
+            );
+        }
+        let _ = writeln!(
+            out,
+            "peaks of this machine, measured: {:.0} GFLOP/s, {:.1} GB/s",
+            peaks.gflops, peaks.gbytes
+        );
+        out
+    }
+
+    /// The events in the trace format of Chrome, which Perfetto opens.
+    pub fn trace(&self) -> String {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = found.events.iter().map(|e| {
+            let us = |d: Duration| d.as_nanos() as f64 / 1e3;
+            format!(
+                "{{\"name\":{},\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3},\"dur\":{:.3}}}",
+                quote(&found.steps[e.step].name),
+                e.thread,
+                us(e.start),
+                us(e.took)
+            )
+        });
+        let events: Vec<String> = events.collect();
+        format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
+    }
+}
+
+impl Sizes<'_> {
+    fn size(&self, e: u32) -> u64 {
+        u64::try_from(self.values[e as usize]).unwrap_or(0)
+    }
+
+    fn kernel(&self, number: u32) -> &str {
+        self.plan.kernels.get(number as usize).map_or("?", String::as_str)
+    }
+
+    fn name(&self, step: &Step) -> String {
+        let then = |epilogue: &Option<tfc_abi::plan::Epilogue>| match epilogue {
+            Some(e) => format!(", then {}", self.kernel(e.kernel)),
+            None => String::new(),
+        };
+        match step {
+            Step::Launch(l) => self.kernel(l.kernel).to_string(),
+            Step::MatMul(m) => {
+                let [rows, k, n] = [m.m, m.k, m.n].map(|e| self.size(e));
+                let batch = match self.size(m.batch) {
+                    1 => String::new(),
+                    b => format!("{b} x "),
+                };
+                format!("matmul {batch}{rows}x{k}x{n}{}", then(&m.epilogue))
+            }
+            Step::Conv(c) => {
+                let kind = match c.kind {
+                    ConvKind::Forward => "conv",
+                    ConvKind::GradInput => "conv_grad_input",
+                    ConvKind::GradFilter => "conv_grad_filter",
+                };
+                let [batch, from, to, h, w] =
+                    [c.batch, c.in_channels, c.out_channels, c.out_h, c.out_w]
+                        .map(|e| self.size(e));
+                let [kh, kw] = c.kernel;
+                let stride = c.stride[0];
+                let groups =
+                    if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
+                format!(
+                    "{kind} {kh}x{kw}/{stride} {from}->{to} of {batch}x{h}x{w}{groups}{}",
+                    then(&c.epilogue)
+                )
+            }
+            Step::Call(c) => c.func.signature().name.to_string(),
+            Step::Copy { .. } => "copy".into(),
+            Step::Print { .. } => "print".into(),
+            Step::Assert { .. } => "assert".into(),
+            Step::CheckIndex(_) => "check of indices".into(),
+            Step::CheckFinite(_) => "check of a loss".into(),
+            Step::Push { .. } => "push".into(),
+            Step::Pop { .. } => "pop".into(),
+            Step::Save { .. } => "save".into(),
+            Step::Restore { .. } => "restore".into(),
+            Step::If { .. } => "if".into(),
+            Step::While { .. } => "while".into(),
+            Step::Queue(_) => "queue".into(),
+            Step::Exchange(_) => "exchange".into(),
+        }
+    }
+
+    fn flops(&self, step: &Step) -> u64 {
+        let product = |list: &[u32]| list.iter().fold(1u64, |n, e| n.saturating_mul(self.size(*e)));
+        match step {
+            Step::MatMul(MatMul { m, n, k, batch, .. }) => {
+                product(&[*m, *n, *k, *batch]).saturating_mul(2)
+            }
+            Step::Conv(c @ Conv { kernel: [kh, kw], groups, .. }) => {
+                let outputs = product(&[c.batch, c.out_channels, c.out_h, c.out_w]);
+                let each = self.size(c.in_channels) / u64::from((*groups).max(1));
+                outputs.saturating_mul(each).saturating_mul(2 * u64::from(kh * kw))
+            }
+            _ => 0,
+        }
+    }
+
+    fn bytes(&self, step: &Step) -> u64 {
+        let mut seen = vec![];
+        let mut sum = 0u64;
+        step.buffers(&mut |b, _| {
+            if !seen.contains(&b) {
+                seen.push(b);
+                let size = self.entry.buffers[b as usize].dtype.size();
+                sum = sum.saturating_add((self.lens[b as usize] * size) as u64);
+            }
+        });
+        sum
+    }
+}
+
+/// Threads in the order in which they first did a step.
+fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
+    thread_local!(static NUMBER: usize = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|n| *n)
+}
