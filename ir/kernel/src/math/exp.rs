@@ -83,9 +83,11 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
         r = s.add(r, low);
     }
     let p = exp_reduced(s, r);
-    // Two factors: the whole power may be no normal number, only the result.
-    let half = s.c(0.5);
-    let t1 = s.fma(n, half, magic);
+    // Two factors: the whole power may be no normal number, only the result. The
+    // first takes a quarter of the exponent, so that the second is the first of them
+    // to get to zero; see `exp`.
+    let quarter = s.c(0.25);
+    let t1 = s.fma(n, quarter, magic);
     let (t, t1) = (s.bits(t), s.bits(t1));
     let rest = s.sub(t, t1);
     let first = power_of_two(s, t1, 1.0);
@@ -95,7 +97,12 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
 }
 
 pub(super) fn exp(s: &mut Seq, x: Reg) -> Reg {
-    let (lowest, highest) = if s.is_f32() { (-104.0, 89.0) } else { (-746.0, 710.0) };
+    // Results are zero from -104 (-746) on. Arithmetic that underflows takes CPUs a
+    // hundred cycles and more, and masks are full of -inf; so arguments go as far as to
+    // where the second factor's exponent is that of zero: -169 less a quarter is -127
+    // (-1364, -1023), and the product with zero is exact.
+    let (n, highest) = if s.is_f32() { (-169.0, 89.0) } else { (-1364.0, 710.0) };
+    let lowest = n * std::f64::consts::LN_2;
     let x = s.at_most(x, highest);
     let x = s.at_least(x, lowest);
     exp_bounded(s, x, None)
