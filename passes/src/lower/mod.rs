@@ -19,6 +19,7 @@ pub(crate) mod lives;
 pub(crate) mod operands;
 pub(crate) mod placement;
 pub(crate) mod plan;
+mod rejoin;
 pub(crate) mod schedule;
 pub(crate) mod share;
 pub(crate) mod stash;

@@ -1,4 +1,4 @@
-//! Finishing touches on a kernel: dead code, merged loops, work done once, the
+//! Finishing touches on a kernel: indices in one piece, dead code, merged loops, work done once, the
 //! order of sums.
 //!
 //! These work on the finished loop nest, so nothing above has to foresee which
@@ -9,6 +9,7 @@ use tfc_ir::Dim;
 use tfc_ir::kernel::{Ix, Kernel, Loop, LoopKind, LoopVar, Reg, Stmt};
 
 pub(crate) fn tidy(kernel: &mut Kernel) {
+    super::rejoin::rejoin(kernel);
     drop_dead(kernel);
     let mut body = std::mem::take(&mut kernel.body);
     for stmt in &mut body {
