@@ -34,6 +34,9 @@ pub struct Vector {
     pub long: bool,
 }
 
+/// Elements of a window that is small.
+const WINDOW: i64 = 128;
+
 /// The weight of a body up to which several groups run side by side.
 const SHORT: u32 = 32;
 
@@ -71,7 +74,7 @@ impl Schedule {
             let free = matches!(l.kind, LoopKind::Parallel | LoopKind::Reduce { partials: true });
             free && l.extent.as_const().is_none_or(|e| e >= GROUP)
         } else {
-            runs_across(kernel, l) && !l.body.iter().any(whole)
+            (runs_across(kernel, l) && !l.body.iter().any(whole)) || (self.lanes > 4 && slides(l))
         };
         if chosen {
             self.vectors.insert(l.var, self.plan(l));
@@ -115,6 +118,40 @@ impl fmt::Display for Schedule {
         }
         Ok(())
     }
+}
+
+/// Whether iterations go over windows that are small and lie one after the other
+/// (pools): in vectors of results each step of a window is a few loads, where the
+/// window itself is too small for vectors. Narrow vectors gain nothing: most of their
+/// loads are made of single elements.
+fn slides(l: &Loop) -> bool {
+    fn small(stmts: &[Stmt], times: i64) -> bool {
+        stmts.iter().all(|s| match s {
+            Stmt::Loop(inner) => {
+                let in_order = matches!(
+                    inner.kind,
+                    LoopKind::Reduce { partials: false } | LoopKind::Sequential
+                );
+                let times = inner.extent.as_const().map_or(i64::MAX, |n| n.saturating_mul(times));
+                in_order && times <= WINDOW && small(&inner.body, times)
+            }
+            Stmt::Store { .. } => false,
+            _ => true,
+        })
+    }
+    let windows = l.body.iter().filter(|s| !matches!(s, Stmt::Store { .. }));
+    let stored = l.body.iter().all(|s| match s {
+        Stmt::Store { at, .. } => at.regs.is_empty() && at.stride(l.var).is_one(),
+        _ => true,
+    });
+    let wide = l.extent.as_const().is_none_or(|n| n >= GROUP);
+    let mut windows = windows.peekable();
+    l.kind == LoopKind::Parallel
+        && l.carried.is_empty()
+        && wide
+        && stored
+        && windows.peek().is_some()
+        && windows.all(|s| small(std::slice::from_ref(s), 1))
 }
 
 /// Statements of a body but constants, at any depth.

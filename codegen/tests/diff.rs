@@ -302,3 +302,156 @@ fn malformed_kernels_are_errors() {
         assert!(jit_for(&program(&kernel), Cpu::Native).is_err());
     }
 }
+
+/// A parallel loop.
+fn parallel(var: LoopVar, extent: i64, ranged: bool, body: Vec<Stmt>) -> Stmt {
+    let (extent, kind) = (Dim::constant(extent), LoopKind::Parallel);
+    Stmt::Loop(Loop { var, extent, kind, ranged, carried: vec![], body })
+}
+
+/// Makes the registers of a body.
+#[derive(Default)]
+struct Body {
+    regs: PrimaryMap<Reg, ScalarType>,
+    out: Vec<Stmt>,
+}
+
+impl Body {
+    fn constant(&mut self, value: Scalar) -> Reg {
+        let dst = self.regs.push(value.ty());
+        self.out.push(Stmt::Const { dst, value });
+        dst
+    }
+
+    fn op(&mut self, ty: ScalarType, op: ScalarOp, args: &[Reg]) -> Reg {
+        let dst = self.regs.push(ty);
+        self.out.push(Stmt::Op { dst, op, args: args.to_vec() });
+        dst
+    }
+
+    fn load(&mut self, ty: ScalarType, buf: u32, at: Ix) -> Reg {
+        let dst = self.regs.push(ty);
+        self.out.push(Stmt::Load { dst, buf, at });
+        dst
+    }
+}
+
+/// A pool: `out[i, j]` is the maximum, or the sum, of a window of a row of `x`, with
+/// the padding that `pad` says on the left, and as much as need be on the right.
+fn pool(width: i64, out: i64, [window, stride, pad]: [i64; 3], dtype: DType, sum: bool) -> Kernel {
+    let ty = ScalarType::of(dtype);
+    let [row, j, k] = [0, 1, 2].map(LoopVar::from_u32);
+    let mut b = Body::default();
+    let nothing = b.constant(Scalar::of(ty, if sum { 0.0 } else { -1e30 }));
+    let [zero, last, end] = [0, width - 1, width].map(|n| b.constant(Scalar::I64(n)));
+    let head = std::mem::take(&mut b.out);
+    let acc = b.regs.push(ty);
+    let at = Ix::var(j).scale(&Dim::constant(stride)).plus(&Ix::var(k)).plus(&Ix::constant(-pad));
+    let base = Ix::var(row).scale(&Dim::constant(width));
+    let x = if pad == 0 && (out - 1) * stride + window <= width {
+        b.load(ty, 1, base.plus(&at))
+    } else {
+        let i = b.regs.push(ScalarType::I64);
+        b.out.push(Stmt::Index { dst: i, ix: at });
+        let from = b.op(ScalarType::Bool, ScalarOp::Le, &[zero, i]);
+        let to = b.op(ScalarType::Bool, ScalarOp::Lt, &[i, end]);
+        let inside = b.op(ScalarType::Bool, ScalarOp::And, &[from, to]);
+        let most = b.op(ScalarType::I64, ScalarOp::Min, &[i, last]);
+        let forced = b.op(ScalarType::I64, ScalarOp::Max, &[most, zero]);
+        let x = b.load(ty, 1, base.plus(&Ix::reg(forced)));
+        let twice = b.op(ty, ScalarOp::Add, &[x, x]);
+        b.op(ty, ScalarOp::Select, &[inside, twice, nothing])
+    };
+    let (op, combine) = match sum {
+        true => (ScalarOp::Add, Combine::Sum),
+        false => (ScalarOp::Max, Combine::Max),
+    };
+    let next = b.op(ty, op, &[acc, x]);
+    let result = b.regs.push(ty);
+    let windows = Stmt::Loop(Loop {
+        var: k,
+        extent: Dim::constant(window),
+        kind: LoopKind::Reduce { partials: false },
+        ranged: false,
+        carried: vec![Carried { init: nothing, acc, next, result, combine }],
+        body: b.out,
+    });
+    let to = Ix::var(row).scale(&Dim::constant(out)).plus(&Ix::var(j));
+    let store = Stmt::Store { buf: 0, at: to, value: result };
+    let rows = 3;
+    let body = parallel(row, rows, true, vec![parallel(j, out, false, vec![windows, store])]);
+    Kernel {
+        name: "pool".into(),
+        bufs: vec![
+            KernelBuf::new(dtype, Dim::constant(rows * out), true),
+            KernelBuf::new(dtype, Dim::constant(rows * width), false),
+        ],
+        locals: vec![],
+        dims: vec![],
+        regs: b.regs,
+        loops: 3,
+        body: [head, vec![body]].concat(),
+    }
+}
+
+#[test]
+fn windows_run_in_vectors() {
+    let mut wide = 0;
+    for out in [4, 7, 8, 13, 15, 16, 17, 27, 31, 33, 55, 112] {
+        for [window, stride, pad] in [[3, 1, 1], [3, 2, 0], [3, 2, 1], [2, 2, 0], [5, 3, 2]] {
+            // As wide as need be, or so that the last windows reach beyond it.
+            let least = (out - 1) * stride + window - pad;
+            for width in [least, least - pad, least + 3] {
+                for (dtype, sum) in [(DType::F32, false), (DType::I32, true), (DType::F64, true)] {
+                    let kernel = pool(width, out, [window, stride, pad], dtype, sum);
+                    check(&kernel, &[1]).unwrap();
+                    let coverage = tfc_codegen::coverage(&program(&kernel)).unwrap();
+                    wide += usize::from(coverage[0].avx2.is_ok() && coverage[0].avx512.is_ok());
+                }
+            }
+        }
+    }
+    assert!(wide > 400, "only {wide} kernels have wide versions");
+}
+
+/// `out[i, j] = (x[j, i] + y[i]) * z[i, j]`
+fn transposed(rows: i64, columns: i64, dtype: DType) -> Kernel {
+    let ty = ScalarType::of(dtype);
+    let [i, j] = [0, 1].map(LoopVar::from_u32);
+    let mut b = Body::default();
+    let y = b.load(ty, 2, Ix::var(i));
+    let head = std::mem::take(&mut b.out);
+    let by = |var: LoopVar, n: i64| Ix::var(var).scale(&Dim::constant(n));
+    let x = b.load(ty, 1, by(j, rows).plus(&Ix::var(i)));
+    let z = b.load(ty, 3, by(i, columns).plus(&Ix::var(j)));
+    let sum = b.op(ty, ScalarOp::Add, &[x, y]);
+    let value = b.op(ty, ScalarOp::Mul, &[sum, z]);
+    b.out.push(Stmt::Store { buf: 0, at: by(i, columns).plus(&Ix::var(j)), value });
+    let inner = parallel(j, columns, false, b.out);
+    let len = Dim::constant(rows * columns);
+    Kernel {
+        name: "transposed".into(),
+        bufs: vec![
+            KernelBuf::new(dtype, len.clone(), true),
+            KernelBuf::new(dtype, len.clone(), false),
+            KernelBuf::new(dtype, Dim::constant(rows), false),
+            KernelBuf::new(dtype, len, false),
+        ],
+        locals: vec![],
+        dims: vec![],
+        regs: b.regs,
+        loops: 2,
+        body: vec![parallel(i, rows, true, [head, vec![inner]].concat())],
+    }
+}
+
+#[test]
+fn tiles_are_turned() {
+    for rows in [2, 8, 15, 16, 17, 31, 48, 50] {
+        for columns in [4, 8, 9, 16, 23, 32, 47, 64] {
+            for dtype in [DType::F32, DType::I32, DType::F64] {
+                check(&transposed(rows, columns, dtype), &[1]).unwrap();
+            }
+        }
+    }
+}

@@ -136,6 +136,8 @@ pub(super) enum Op {
     },
     /// The low bits of all ones, as many as `a` says.
     LowBits,
+    /// Bit `i` of `a` as bit `2 i`.
+    Spread,
     Lea,
     LoadGeneral(Cell),
     StoreGeneral(Cell),

@@ -16,13 +16,23 @@ use tfc_kernel::{Carried, Combine, GROUP, Loop, PARTIALS, Reg, ScalarOp, ScalarT
 
 /// The bounds of a loop; a constant where it is known.
 #[derive(Clone, Copy)]
-struct Bounds {
-    lo: Option<V>,
-    hi: End,
+pub(super) struct Bounds {
+    pub lo: Option<V>,
+    pub hi: End,
+}
+
+impl Bounds {
+    /// The end, if it is a constant.
+    pub(super) fn known(self) -> Option<i64> {
+        match self.hi {
+            End::Known(n) => Some(n),
+            End::At(_) => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
-enum End {
+pub(super) enum End {
     Known(i64),
     At(V),
 }
@@ -46,7 +56,10 @@ impl Select<'_> {
         let bounds = self.bounds(l);
         match self.schedule.vector(l.var) {
             Some(vector) if self.group.is_none() => self.vector_loop(l, vector, bounds),
-            _ => self.serial_loop(l, bounds),
+            _ => match self.tiled(l) {
+                Some(tiled) => self.tiled_loop(l, &tiled, bounds),
+                None => self.serial_loop(l, bounds),
+            },
         }
     }
 
@@ -64,14 +77,14 @@ impl Select<'_> {
         Bounds { lo: None, hi }
     }
 
-    fn jump_to(&mut self, cc: Cc, a: V, end: End, label: super::lir::Label) {
+    pub(super) fn jump_to(&mut self, cc: Cc, a: V, end: End, label: super::lir::Label) {
         match end {
             End::Known(n) => self.jump(cc, a, None, Some(n), label),
             End::At(v) => self.jump(cc, a, Some(v), None, label),
         }
     }
 
-    fn start(&mut self, bounds: Bounds) -> V {
+    pub(super) fn start(&mut self, bounds: Bounds) -> V {
         match bounds.lo {
             Some(lo) => self.copy(lo, W::W128),
             None => self.imm(0),
@@ -84,19 +97,19 @@ impl Select<'_> {
     }
 
     /// Opens the scope of a loop whose code starts here.
-    fn open(&mut self, l: &Loop) {
+    pub(super) fn open(&mut self, l: &Loop) {
         self.scopes.push(Scope { before: self.f.code.len(), sums: BTreeMap::new() });
         self.nest.push(l.var);
         self.ranged += u32::from(l.ranged);
     }
 
-    fn close(&mut self, l: &Loop) {
+    pub(super) fn close(&mut self, l: &Loop) {
         self.scopes.pop();
         self.nest.pop();
         self.ranged -= u32::from(l.ranged);
     }
 
-    fn serial_loop(&mut self, l: &Loop, bounds: Bounds) -> Result<()> {
+    pub(super) fn serial_loop(&mut self, l: &Loop, bounds: Bounds) -> Result<()> {
         let exit = self.f.label();
         let mut accs = vec![];
         for c in &l.carried {
@@ -337,7 +350,7 @@ impl Select<'_> {
     }
 
     /// A mask of the lanes from `skip` on that are below `count`.
-    fn first_lanes(&mut self, count: V, skip: i64) -> V {
+    pub(super) fn first_lanes(&mut self, count: V, skip: i64) -> V {
         let count = match skip {
             0 => count,
             _ => self.general(Op::Sub, true, count, None, Some(skip)),

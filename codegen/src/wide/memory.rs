@@ -8,7 +8,11 @@ use super::lir::{Base, Cc, Cell, Class, Inst, Mem, Op, Pooled, V, W};
 use super::table::{self, Row};
 use super::value::{Val, parts};
 use super::{Result, Select, Unsupported};
-use tfc_kernel::{DType, Dim, Ix, Scalar, ScalarOp, ScalarType};
+use std::collections::BTreeMap;
+use tfc_kernel::{DType, Dim, Ix, Reg, Scalar, ScalarOp, ScalarType};
+
+/// `tail`, `left` and `tail8` of a group.
+type Tail = (Vec<V>, Option<V>, BTreeMap<(usize, usize), V>);
 
 /// Where the lanes of an access are.
 enum Place {
@@ -118,7 +122,7 @@ impl Select<'_> {
     }
 
     /// The address of element `ix` of a buffer, without the registers that vary.
-    fn address(&mut self, buf: u32, ix: &Ix, size: i64) -> Mem {
+    pub(super) fn address(&mut self, buf: u32, ix: &Ix, size: i64) -> Mem {
         let constant = ix.offset.as_const().unwrap_or(0).wrapping_mul(size);
         let mut rest = Ix { offset: ix.offset.clone(), terms: ix.terms.clone(), regs: vec![] };
         if rest.offset.as_const().is_some() {
@@ -173,6 +177,80 @@ impl Select<'_> {
         let Some(group) = &self.group else { return false };
         !ix.stride(group.var).is_zero()
             || ix.regs.iter().any(|(r, _)| matches!(self.regs[r], Val::Lanes(_)))
+    }
+
+    /// Elements between neighbouring lanes, if that is a constant.
+    fn stride_of(&self, at: &Ix) -> Option<i64> {
+        let var = self.group.as_ref()?.var;
+        self.see_through(at).stride(var).as_const()
+    }
+
+    /// Whether the lanes are apart by more than the loop's own steps.
+    pub(super) fn varies_by_register(&self, ix: &Ix) -> bool {
+        let ix = self.see_through(ix);
+        ix.regs.iter().any(|(r, _)| matches!(self.regs.get(r), Some(Val::Lanes(_))))
+    }
+
+    /// The value of `dst`, which is loaded.
+    pub(super) fn load_for(&mut self, dst: Reg, buf: u32, at: &Ix) -> Result<Val> {
+        let four = matches!(self.kernel.bufs[buf as usize].dtype, DType::F32 | DType::I32);
+        let guarded = if self.group.is_some() && four { self.guarded(dst, at)? } else { None };
+        let Some((at, masks)) = guarded else { return self.load(buf, at) };
+        let masked = Some((masks, None, BTreeMap::new()));
+        let before = self.swap_tail(masked);
+        let value = self.load(buf, &at);
+        self.swap_tail(before);
+        value
+    }
+
+    /// Other lanes that count; gives those that did.
+    fn swap_tail(&mut self, tail: Option<Tail>) -> Option<Tail> {
+        let (group, tail) = (self.group.as_mut()?, tail?);
+        Some((
+            std::mem::replace(&mut group.tail, tail.0),
+            std::mem::replace(&mut group.left, tail.1),
+            std::mem::replace(&mut group.tail8, tail.2),
+        ))
+    }
+
+    /// Every other element from `mem` on, for the vector `instance`: two vectors that
+    /// overlap in one element, so that neither reaches beyond what is asked for.
+    /// None if the lanes that count are not the first ones.
+    fn every_other(&mut self, mem: Mem, instance: usize) -> Option<V> {
+        let (w, lanes) = (self.width(), self.lanes() as i32);
+        let group = self.group.as_ref()?;
+        let (left, tail) = (group.left, group.tail.clone());
+        let start = 2 * lanes * instance as i32;
+        let [first, second] =
+            [start, start + lanes - 1].map(|element| Mem { disp: mem.disp + 4 * element, ..mem });
+        let masks = match (tail.get(instance), left) {
+            _ if tail.is_empty() => [None, None],
+            // Lane `l` wants element `2 l`.
+            (Some(mask), _) if self.evex => {
+                let bits = self.plain(Op::KToGeneral, Class::General, &[*mask], None);
+                let low = self.plain(Op::Spread, Class::General, &[bits], None);
+                let rest = Some(i64::from(lanes) - 1);
+                let high = self.general(Op::Shr, false, low, None, rest);
+                [low, high].map(|b| Some(self.plain(Op::KFromGeneral, Class::Mask, &[b], None)))
+            }
+            (_, Some(left)) if tail.len() == 1 => {
+                let twice = self.general(Op::Shl, true, left, None, Some(1));
+                let count = self.general(Op::Sub, true, twice, None, Some(1));
+                [0, i64::from(lanes) - 1].map(|skip| Some(self.first_lanes(count, skip)))
+            }
+            _ => return None,
+        };
+        let row = (&table::LOADPS, &table::MASKLOADPS);
+        let a = self.load_masked(row, w, first, masks[0]);
+        let b = self.load_masked(row, w, second, masks[1]);
+        let pairs = self.row(&table::SHUFPS, w, &[a, b], Some(0xd8));
+        Some(if self.evex {
+            let order = [0i64, 2, 4, 6, 1, 3, 5, 7].into_iter().flat_map(i64::to_le_bytes);
+            let order = self.pool_vector(Pooled::Bytes(order.collect()), w);
+            self.row(&table::PERMQ_V, w, &[order, pairs], None)
+        } else {
+            self.row(&table::PERMQ, w, &[pairs], Some(0xd8))
+        })
     }
 
     fn place(&mut self, buf: u32, at: &Ix, dtype: DType) -> Result<Place> {
@@ -347,6 +425,13 @@ impl Select<'_> {
             Place::Near(mem, distances) => match dtype {
                 DType::F32 | DType::I32 => {
                     let w = self.width();
+                    if self.stride_of(at) == Some(2) {
+                        let halves: Option<Vec<V>> =
+                            (0..self.unroll()).map(|i| self.every_other(mem, i)).collect();
+                        if let Some(out) = halves {
+                            return Ok(Val::Lanes(out));
+                        }
+                    }
                     let out = distances
                         .iter()
                         .enumerate()

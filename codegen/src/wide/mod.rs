@@ -4,7 +4,7 @@
 //! this emitter writes 256 and 512 bits wide code through an assembler
 //! (`iced-x86`); the program has it as further versions of those kernels. The
 //! pieces, in the order of work:
-//! - this file and [`loops`], [`memory`], [`ops`], [`convert`], [`each`], [`value`]:
+//! - this file and [`loops`], [`tiles`], [`memory`], [`guards`], [`ops`], [`convert`], [`each`], [`value`]:
 //!   kernel IR to instructions on virtual registers ([`lir`]);
 //! - [`alloc`]: machine registers; [`encode`]: bytes; [`table`]: the instructions.
 //!
@@ -23,11 +23,13 @@ mod alloc;
 mod convert;
 mod each;
 mod encode;
+mod guards;
 mod lir;
 mod loops;
 mod memory;
 mod ops;
 mod table;
+mod tiles;
 mod value;
 
 use crate::emit::divergence;
@@ -139,6 +141,7 @@ struct Select<'a> {
     marks: Vec<usize>,
     /// What is known of registers.
     known: BTreeMap<V, Scalar>,
+    guards: guards::Guards,
 }
 
 impl<'a> Select<'a> {
@@ -168,6 +171,7 @@ impl<'a> Select<'a> {
             group: None,
             marks: vec![],
             known: BTreeMap::new(),
+            guards: guards::Guards::new(kernel),
         }
     }
 
@@ -338,7 +342,7 @@ impl<'a> Select<'a> {
                 self.regs.insert(*dst, v);
             }
             Stmt::Load { dst, buf, at } => {
-                let v = self.load(*buf, at)?;
+                let v = self.load_for(*dst, *buf, at)?;
                 self.regs.insert(*dst, v);
             }
             Stmt::Store { buf, at, value } => {

@@ -68,8 +68,11 @@ impl Select<'_> {
             ScalarOp::Shl | ScalarOp::ShrArith | ScalarOp::ShrLogic => {
                 self.shift_lanes(op, to, args)
             }
-            // No machine divides integers in lanes.
-            ScalarOp::Div | ScalarOp::Rem if !to.is_float() => self.by_lane(op, to, tys, args),
+            ScalarOp::Div | ScalarOp::Rem if !to.is_float() => match power_of_two(&args[1]) {
+                Some(power) => self.divide_by_power(op, to, &args[0], power),
+                // No machine divides integers in lanes.
+                None => self.by_lane(op, to, tys, args),
+            },
             _ => {
                 let lanes: Vec<Vec<V>> = args
                     .iter()
@@ -336,6 +339,33 @@ impl Select<'_> {
         self.row(&table::PXOR, w, &[v, ones], None)
     }
 
+    /// The quotient by `2^power`, or the remainder; quotients are rounded to zero, so
+    /// negative numbers get all but one of the divisor added first.
+    fn divide_by_power(
+        &mut self,
+        op: ScalarOp,
+        ty: ScalarType,
+        x: &Val,
+        power: u32,
+    ) -> Result<Val> {
+        let number = |n: i64| match ty {
+            ScalarType::I32 => Val::Const(Scalar::I32(n as i32)),
+            _ => Val::Const(Scalar::I64(n)),
+        };
+        let bits = if ty == ScalarType::I32 { 31 } else { 63 };
+        let tys = [ty, ty];
+        let sign = self.op(ScalarOp::ShrArith, ty, &tys, &[x.clone(), number(bits)])?;
+        let bias = self.op(ScalarOp::And, ty, &tys, &[sign, number((1 << power) - 1)])?;
+        let sum = self.op(ScalarOp::Add, ty, &tys, &[x.clone(), bias])?;
+        let shift = number(i64::from(power));
+        let quotient = self.op(ScalarOp::ShrArith, ty, &tys, &[sum, shift.clone()])?;
+        if op == ScalarOp::Div {
+            return Ok(quotient);
+        }
+        let back = self.op(ScalarOp::Shl, ty, &tys, &[quotient, shift])?;
+        self.op(ScalarOp::Sub, ty, &tys, &[x.clone(), back])
+    }
+
     /// Logic on masks.
     pub(super) fn mask_op(&mut self, op: ScalarOp, v: &[V]) -> Result<V> {
         use ScalarOp::*;
@@ -556,4 +586,14 @@ impl Select<'_> {
         }
         Ok(Val::Lanes(out))
     }
+}
+
+/// The power that a positive constant is of two.
+fn power_of_two(value: &Val) -> Option<u32> {
+    let n = match value {
+        Val::Const(Scalar::I32(n)) => i64::from(*n),
+        Val::Const(Scalar::I64(n)) => *n,
+        _ => return None,
+    };
+    (n > 0 && n.count_ones() == 1).then(|| n.trailing_zeros())
 }

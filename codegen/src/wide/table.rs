@@ -196,8 +196,12 @@ rows! {
     /// A low half and another as the upper one; w: the result.
     JOIN = Rvm, 0, false, [0, 0, 1], [INVALID, VEX_Vinsertf128_ymm_ymm_xmmm128_imm8, INVALID, EVEX_Vinsertf32x4_ymm_k1z_ymm_xmmm128_imm8, EVEX_Vinsertf64x4_zmm_k1z_zmm_ymmm256_imm8];
     SHUFPS = Rvm, 4, false, [0, 0, 0], [VEX_Vshufps_xmm_xmm_xmmm128_imm8, VEX_Vshufps_ymm_ymm_ymmm256_imm8, EVEX_Vshufps_xmm_k1z_xmm_xmmm128b32_imm8, EVEX_Vshufps_ymm_k1z_ymm_ymmm256b32_imm8, EVEX_Vshufps_zmm_k1z_zmm_zmmm512b32_imm8];
+    /// Blocks of 128 bits, two of each operand (256 bits: halves of both).
+    BLOCKS = Rvm, 0, false, [0, 0, 0], [INVALID, VEX_Vperm2f128_ymm_ymm_ymmm256_imm8, INVALID, INVALID, EVEX_Vshuff32x4_zmm_k1z_zmm_zmmm512b32_imm8];
     PSHUFD = Rm, 4, false, [0, 0, 0], [VEX_Vpshufd_xmm_xmmm128_imm8, VEX_Vpshufd_ymm_ymmm256_imm8, EVEX_Vpshufd_xmm_k1z_xmmm128b32_imm8, EVEX_Vpshufd_ymm_k1z_ymmm256b32_imm8, EVEX_Vpshufd_zmm_k1z_zmmm512b32_imm8];
     PERMQ = Rm, 8, false, [0, 0, 0], [INVALID, VEX_Vpermq_ymm_ymmm256_imm8, INVALID, EVEX_Vpermq_ymm_k1z_ymmm256b64_imm8, INVALID];
+    /// Eight bytes each, by the numbers in the first operand.
+    PERMQ_V = Rvm, 8, false, [0, 0, 0], [INVALID, INVALID, INVALID, INVALID, EVEX_Vpermq_zmm_k1z_zmm_zmmm512b64];
     PACKUSDW = Rvm, 4, false, [0, 0, 0], [VEX_Vpackusdw_xmm_xmm_xmmm128, VEX_Vpackusdw_ymm_ymm_ymmm256, EVEX_Vpackusdw_xmm_k1z_xmm_xmmm128b32, EVEX_Vpackusdw_ymm_k1z_ymm_ymmm256b32, EVEX_Vpackusdw_zmm_k1z_zmm_zmmm512b32];
     PACKUSWB = Rvm, 0, false, [0, 0, 0], [VEX_Vpackuswb_xmm_xmm_xmmm128, VEX_Vpackuswb_ymm_ymm_ymmm256, EVEX_Vpackuswb_xmm_k1z_xmm_xmmm128, EVEX_Vpackuswb_ymm_k1z_ymm_ymmm256, EVEX_Vpackuswb_zmm_k1z_zmm_zmmm512];
     MOVMSKPS = Gr, 0, false, [0, 0, 0], [VEX_Vmovmskps_r32_xmm, VEX_Vmovmskps_r32_ymm, INVALID, INVALID, INVALID];

@@ -131,6 +131,14 @@ impl Encode<'_> {
                     self.emit(Code::VEX_Bzhi_r32_rm32_r32, &args)?;
                 }
             }
+            Op::Spread => {
+                if let Some(a) = a {
+                    let bits = self.general(a, RDX)?;
+                    self.immediate(RAX, 0x5555_5555)?;
+                    let args = [R(sized(to, false)), R(sized(bits, false)), R(sized(RAX, false))];
+                    self.emit(Code::VEX_Pdep_r32_r32_rm32, &args)?;
+                }
+            }
             Op::Lea => {
                 if let Some(mem) = &inst.mem {
                     let from = self.address(mem, W::W128)?;
