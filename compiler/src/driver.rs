@@ -27,8 +27,8 @@ pub struct Options {
     pub math: Math,
     /// Lower the graph as written.
     pub no_opt: bool,
-    /// Bytes that the gradient of a loop may keep of its rounds at a time; above
-    /// that, rounds are computed again on the way back. All are kept if none.
+    /// Bytes that the gradient of a loop may keep of its iterations at a time; above
+    /// that, iterations are computed again in the backward pass. All are kept if none.
     pub loop_memory: Option<u64>,
     /// Threads of a module's own; the process's pool (`TFC_THREADS`, or every CPU)
     /// if none.

@@ -101,7 +101,7 @@ pub fn as_lowered(cx: &CostCx<'_>) -> Cost {
         }
         Lower::Index(_) => counted(cx, none()),
         Lower::Reduce(_) | Lower::Scan(_) | Lower::Call(..) => counted(cx, cx.elements(0)),
-        Lower::Contract(Contraction::ScatterAdd) => counted(cx, cx.elements(2)),
+        Lower::AddRows => counted(cx, cx.elements(2)),
         Lower::Contract(kind) => {
             let multiply_adds = contraction(*kind, cx.attrs, cx.operands, result);
             let flops = multiply_adds.clone() * Dim::constant(2);
@@ -152,7 +152,7 @@ pub fn rows_written(cx: &CostCx<'_>, updated: bool) -> Cost {
 }
 
 /// The cost of a node with its regions: of an `if` the branch that costs more
-/// (both, where that depends on dims); of a `while` one round.
+/// (both, where that depends on dims); of a `while` one iteration.
 pub fn node(graph: &Graph, func: &Func, node: &Node) -> Cost {
     let types = |values: &[crate::ValueId]| -> Vec<TensorType> {
         values.iter().map(|v| func.ty(*v).clone()).collect()
@@ -261,7 +261,7 @@ fn sizes(
     wanted: impl Fn(VarId) -> bool,
 ) -> Parameters {
     let mut out = Parameters::default();
-    let tensors = graph.vars.iter().filter(|(id, var)| wanted(*id) && var.queue.is_none());
+    let tensors = graph.vars.iter().filter(|(id, var)| wanted(*id) && var.symbol.is_variable());
     for (id, var) in tensors {
         let size = if parameters.contains(&id) { &mut out.parameters } else { &mut out.other };
         let count = var.ty.elements().as_const().unwrap_or(0);
@@ -273,10 +273,6 @@ fn sizes(
 
 fn bytes(ty: &TensorType) -> Dim {
     ty.elements() * Dim::constant(ty.dtype.size() as i64)
-}
-
-fn elements(operands: &[TensorType], i: usize) -> Dim {
-    operands.get(i).map_or(Dim::constant(0), TensorType::elements)
 }
 
 /// Multiply-adds.
@@ -297,7 +293,6 @@ fn contraction(
         Contraction::Conv2d => result.elements() * per_channel(&b.shape),
         Contraction::Conv2dGradInput => a.elements() * per_channel(&b.shape),
         Contraction::Conv2dGradFilter => b.elements() * per_channel(&result.shape),
-        Contraction::ScatterAdd => elements(operands, 2),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::require::Requirement;
 use crate::{Attrs, Op, TensorType};
 use cranelift_entity::{PrimaryMap, entity_impl};
 use std::sync::Arc;
-use tfc_abi::plan::QueueInfo;
+use tfc_abi::plan::{QueueInfo, QueueKind};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(u32);
@@ -58,15 +58,56 @@ pub struct DimDecl {
     pub span: Span,
 }
 
-/// A declared piece of mutable state: a tensor, or a queue.
+/// What a symbol stands for. What queues and readers hold is described as in the plan:
+/// element types and rules of order are defined once, in `abi`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Symbol {
+    /// A tensor that outlives calls.
+    Variable,
+    Queue(Arc<QueueInfo>),
+    /// Gives the records of files as a queue gives its elements.
+    Reader(Arc<QueueInfo>),
+}
+
+impl Symbol {
+    /// The queue or the reader that is described.
+    pub fn holding(info: QueueInfo) -> Symbol {
+        match info.kind {
+            QueueKind::Reader(_) => Symbol::Reader(Arc::new(info)),
+            QueueKind::Fifo { .. } | QueueKind::Shuffle { .. } | QueueKind::Priority { .. } => {
+                Symbol::Queue(Arc::new(info))
+            }
+        }
+    }
+
+    pub fn is_variable(&self) -> bool {
+        matches!(self, Symbol::Variable)
+    }
+
+    /// What a queue or a reader holds.
+    pub fn elements(&self) -> Option<&Arc<QueueInfo>> {
+        match self {
+            Symbol::Variable => None,
+            Symbol::Queue(info) | Symbol::Reader(info) => Some(info),
+        }
+    }
+
+    pub fn elements_mut(&mut self) -> Option<&mut QueueInfo> {
+        match self {
+            Symbol::Variable => None,
+            Symbol::Queue(info) | Symbol::Reader(info) => Some(Arc::make_mut(info)),
+        }
+    }
+}
+
+/// A declared piece of mutable state.
 #[derive(Clone, Debug)]
 pub struct Var {
     pub name: String,
     /// Shape is static: a variable outlives any one call's dims. A queue's is
     /// the type of its size.
     pub ty: TensorType,
-    /// What a queue or a reader holds; `None` for a tensor.
-    pub queue: Option<Arc<QueueInfo>>,
+    pub symbol: Symbol,
     /// Part of the program itself (a weight, a counter), rather than a slot that an
     /// optimizer keeps for one.
     pub user: bool,

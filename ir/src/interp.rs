@@ -73,7 +73,7 @@ impl State {
     /// Every variable zero, whatever its initialiser says.
     pub fn zeros(graph: &Graph) -> Result<State, Error> {
         let mut vars = SecondaryMap::new();
-        for (id, var) in graph.vars.iter().filter(|(_, var)| var.queue.is_none()) {
+        for (id, var) in graph.vars.iter().filter(|(_, var)| var.symbol.is_variable()) {
             let ty = concrete(&var.ty, &BTreeMap::new())?;
             let shape = ty.static_shape().unwrap_or_default();
             vars[id] = Some(Array::from_tensor(&Tensor::splat(ty.dtype, shape, 0.0)));

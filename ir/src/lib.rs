@@ -43,7 +43,7 @@ pub mod verify;
 pub mod vjp;
 
 pub use attr::{Attr, Attrs};
-pub use graph::{Func, Graph, Node, NodeId, Region, RegionId, ValueId, VarId};
+pub use graph::{Func, Graph, Node, NodeId, Region, RegionId, Symbol, ValueId, VarId};
 pub use op::OpDef;
 pub use ops::Op;
 pub use tensor::Tensor;

@@ -26,6 +26,9 @@ pub enum Lower {
     Scan(Combine),
     /// A dense contraction the runtime does.
     Contract(Contraction),
+    /// The first operand with rows added to it: where the second says, those of the
+    /// third. It is brought to the result's place and changed there.
+    AddRows,
     /// A routine of the runtime; its buffers are the result and the operands, its
     /// numbers what the function gives.
     Call(Routine, fn(&CallCx<'_>) -> Vec<Dim>),
@@ -115,8 +118,6 @@ pub enum Contraction {
     Conv2d,
     Conv2dGradInput,
     Conv2dGradFilter,
-    /// `scatter_add(base, ids, updates)` by rows.
-    ScatterAdd,
 }
 
 /// What a pulling op may ask for. Implemented by the lowering pass.

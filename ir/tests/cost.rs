@@ -3,7 +3,7 @@
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::cost::{self, Cost, Size};
 use tfc_ir::diag::Span;
-use tfc_ir::graph::{Region, Var};
+use tfc_ir::graph::{Region, Symbol, Var};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Op, TensorType, ValueId};
 
 fn n(v: i64) -> Dim {
@@ -114,7 +114,14 @@ fn state_and_regions() {
     let mut var = |name: &str, user, shape: &[Dim]| {
         let ty = f32s(shape);
         let name = name.to_string();
-        graph.vars.push(Var { name, ty, queue: None, user, device: None, span: Span::NONE })
+        graph.vars.push(Var {
+            name,
+            ty,
+            symbol: Symbol::Variable,
+            user,
+            device: None,
+            span: Span::NONE,
+        })
     };
     let table = var("table", true, &[n(100), n(8)]);
     let slot = var("adam.m", false, &[n(100), n(8)]);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Span;
-use tfc_ir::graph::{DimDecl, Region, Var};
+use tfc_ir::graph::{DimDecl, Region, Symbol, Var};
 use tfc_ir::interp::{self, State};
 use tfc_ir::op::Stage;
 use tfc_ir::verify::verify;
@@ -115,7 +115,7 @@ fn state_effects_and_their_order() {
     let var = g.vars.push(Var {
         name: "w".into(),
         ty: var_ty.clone(),
-        queue: None,
+        symbol: Symbol::Variable,
         user: true,
         device: None,
         span: Span::NONE,

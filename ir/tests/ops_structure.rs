@@ -28,7 +28,7 @@ fn on_var(
     let var = var.map(|ty| tfc_ir::graph::Var {
         name: "v".into(),
         ty: ty.clone(),
-        queue: None,
+        symbol: tfc_ir::graph::Symbol::Variable,
         user: true,
         device: None,
         span: tfc_ir::diag::Span::NONE,

@@ -1,13 +1,15 @@
 //! Drops what nothing needs: nodes without effect whose results nobody uses,
-//! reads of variables included; stacks from which nothing that is used is taken.
+//! reads of variables included; assignments that another replaces before anybody
+//! could see them; stacks from which nothing that is used is taken.
 
 use crate::pipeline::{Options, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use cranelift_entity::EntitySet;
 use std::collections::BTreeSet;
 use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
-use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId, stacks};
+use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId, stacks};
 
 pub fn dce(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
@@ -57,13 +59,31 @@ impl Marks<'_> {
     /// Backwards over a region: what is used keeps what it uses.
     fn region(&mut self, region: RegionId) {
         let func = self.func;
+        // Variables that are assigned before anything reads them, stops or waits.
+        let mut replaced: BTreeSet<VarId> = BTreeSet::new();
+        let mut named: BTreeSet<NodeId> = BTreeSet::new();
         for &id in func.regions[region].nodes.iter().rev() {
             let node = &func.nodes[id];
+            let assigned = node.var.filter(|_| is_assign(node));
+            if assigned.is_some_and(|v| replaced.contains(&v)) && !named.contains(&id) {
+                continue;
+            }
             let needed = self.acts(id) || node.results.iter().any(|v| self.used.contains(*v));
             if !needed {
                 continue;
             }
             self.live.insert(id);
+            named.extend(&node.after);
+            match (node.op.def().effect, assigned, node.var) {
+                (_, Some(v), _) => {
+                    replaced.insert(v);
+                }
+                (Effect::Read, _, Some(v)) => {
+                    replaced.remove(&v);
+                }
+                (Effect::Pure, ..) if node.regions.is_empty() => {}
+                _ => replaced.clear(),
+            }
             for &r in &node.regions {
                 for &v in &func.regions[r].results {
                     self.used.insert(v);
@@ -87,6 +107,10 @@ impl Marks<'_> {
             _ => node.regions.iter().any(inner),
         }
     }
+}
+
+fn is_assign(node: &Node) -> bool {
+    matches!(node.op.def().lower, Lower::Step(StepKind::Assign))
 }
 
 /// A copy of the function with the live nodes only.

@@ -6,6 +6,7 @@
 
 pub mod canonicalize;
 pub mod checks;
+pub mod cost_model;
 pub mod cse;
 pub mod dce;
 pub mod differentiate;
@@ -24,5 +25,5 @@ pub mod split;
 mod util;
 
 pub use lower::lower;
-pub use pipeline::{Options, compile, run_passes, steps_text};
+pub use pipeline::{Options, compile, fused_text, run_passes, steps_text};
 pub use restrict::restrict;

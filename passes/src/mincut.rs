@@ -13,12 +13,13 @@
 //! - Runs after the last merging of equal nodes, which would undo it.
 //! - Parameters and variables are there anyway and cost nothing to keep.
 
+use crate::cost_model::{MIN_SAVED, UNKNOWN_DIM, repeats_for_memory};
 use crate::pipeline::{Details, Options, Passed};
+use crate::util::is_literal;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Diag;
-use tfc_ir::element::map_cost;
-use tfc_ir::lower::Lower;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Dim, Func, Graph, Node, NodeId, ValueId, VarId};
 
@@ -31,11 +32,6 @@ pub struct Saved {
     /// Nodes computed a second time.
     pub repeated: usize,
 }
-
-/// Size taken for a dim that is only known when the program runs.
-const UNKNOWN_DIM: i64 = 64;
-/// Gains below this are not worth a second computation.
-const WORTHWHILE: i64 = 4096;
 
 pub fn mincut(graph: Graph, _options: &Options) -> Result<Passed, Vec<Diag>> {
     let (graph, saved) = run(graph);
@@ -67,7 +63,7 @@ fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     let keep = cut.solve(&func);
     let kept = keep.iter().filter(|v| !cut.passing.contains(v));
     let after: i64 = kept.map(|v| bytes(&func, *v)).sum();
-    if before - after < WORTHWHILE {
+    if before - after < MIN_SAVED {
         return (func, Saved { entry, before, after: before, repeated: 0 });
     }
     let (out, repeated) = repeat(graph, &func, turn, &keep, &cut.crossing);
@@ -81,14 +77,10 @@ pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {
     count.saturating_mul(ty.dtype.size() as i64)
 }
 
-/// What an element may take that is computed again, in simple instructions: less
-/// than any elementary function but a reciprocal root.
-const CHEAP: u32 = 10;
-
 /// Whether computing the node again costs next to nothing once fused.
 pub(crate) fn cheap(node: &Node) -> bool {
     let simple = match node.op.def().lower {
-        Lower::Map(_) => map_cost(node.op).ops <= CHEAP,
+        Lower::Map(_) => repeats_for_memory(node.op),
         Lower::Index(_) => node.op.def().facts.moves.is_cheap(),
         Lower::Reshape | Lower::Constant => true,
         _ => false,
@@ -98,7 +90,53 @@ pub(crate) fn cheap(node: &Node) -> bool {
 
 /// Whether a value is there without being kept: it is in no buffer of its own.
 fn free(func: &Func, v: ValueId) -> bool {
-    func.def(v).is_none_or(|n| crate::lower::updates::is_leaf(func, &func.nodes[n]))
+    func.def(v).map(|n| &func.nodes[n]).is_none_or(|n| is_literal(func, n) || is_read(n))
+}
+
+fn is_read(node: &Node) -> bool {
+    node.op.def().effect == Effect::Read
+}
+
+/// The nodes of the body that only assignments and results need, back to the
+/// contractions and reductions they start from: optimizers, and what a call gives back.
+fn of_updates(func: &Func) -> BTreeSet<NodeId> {
+    let body = &func.regions[func.body];
+    let mut users: BTreeMap<ValueId, Vec<NodeId>> = BTreeMap::new();
+    for id in &body.nodes {
+        let mut used = BTreeSet::new();
+        crate::egraph::region::uses_of(func, *id, &mut used);
+        used.into_iter().for_each(|v| users.entry(v).or_default().push(*id));
+    }
+    let mut out = BTreeSet::new();
+    let mut starts = BTreeSet::new();
+    for id in body.nodes.iter().rev() {
+        let node = &func.nodes[*id];
+        let lower = &node.op.def().lower;
+        if matches!(lower, Lower::Step(StepKind::Assign)) {
+            out.insert(*id);
+            continue;
+        }
+        let pure = node.op.def().effect == Effect::Pure && node.regions.is_empty();
+        if !is_read(node) && (!pure || is_literal(func, node)) {
+            continue;
+        }
+        let mut uses = node.results.iter().flat_map(|v| users.get(v)).flatten().peekable();
+        let given = node.results.iter().any(|v| body.results.contains(v));
+        if uses.peek().is_none() && !given {
+            continue;
+        }
+        if uses.all(|user| out.contains(user) && !starts.contains(user)) {
+            out.insert(*id);
+            let sums = matches!(
+                lower,
+                Lower::Contract(_) | Lower::AddRows | Lower::Reduce(_) | Lower::Scan(_)
+            );
+            if sums {
+                starts.insert(*id);
+            }
+        }
+    }
+    out
 }
 
 struct Liveness {
@@ -120,9 +158,9 @@ impl Liveness {
             sizes: BTreeMap::new(),
             len: body.nodes.len(),
         };
-        // Updates run as soon as they can, and results have their own place: in
-        // neither is it the text that says how long a value is held.
-        let updates = crate::lower::updates::update_nodes(func);
+        // What only writes and results need belongs to neither pass, wherever it
+        // stands in the text.
+        let updates = of_updates(func);
         for (at, id) in body.nodes.iter().enumerate() {
             for v in &func.nodes[*id].results {
                 live.defined.insert(*v, at);
@@ -288,7 +326,7 @@ fn operands_of_contractions(func: &Func, turn: usize) -> BTreeSet<ValueId> {
     let mut out = BTreeSet::new();
     for id in func.regions[func.body].nodes.iter().skip(turn + 1) {
         let node = &func.nodes[*id];
-        if !matches!(node.op.def().lower, Lower::Contract(_) | Lower::Call(..)) {
+        if !matches!(node.op.def().lower, Lower::Contract(_) | Lower::AddRows | Lower::Call(..)) {
             continue;
         }
         for operand in &node.operands {

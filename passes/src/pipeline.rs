@@ -18,6 +18,7 @@ use crate::split::split;
 use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
+use tfc_ir::op::Stage;
 use tfc_ir::program::Program;
 
 /// What a pass did.
@@ -57,8 +58,8 @@ pub struct Options {
     /// Leave gradients as `vjp` terms for the e-graph to write out. [`run_each`]
     /// decides: it is so where the e-graph comes later.
     pub gradient_terms: bool,
-    /// Bytes the gradient of a loop may keep of its rounds at a time; none for
-    /// all rounds. Above that, rounds are computed again on the way back.
+    /// Bytes the gradient of a loop may keep of its iterations at a time; none for
+    /// all iterations. Above that, iterations are computed again in the backward pass.
     pub loop_memory: Option<u64>,
     /// Leave out checks of indices: those out of range are clamped or dropped.
     pub unchecked: bool,
@@ -166,7 +167,11 @@ pub fn run_each(
         let ran = Ran { name: pass.name, changed, time: start.elapsed(), details };
         graph = new;
         if cfg!(debug_assertions) {
-            tfc_ir::verify::assert_valid(&graph, tfc_ir::op::Stage::Source, pass.name);
+            // No pass brings back what these have rewritten.
+            let ran = |name: &str| passes[..=i].iter().any(|p| p.name == name);
+            let core = ran("differentiate") && ran("expand");
+            let stage = if core { Stage::Core } else { Stage::Source };
+            tfc_ir::verify::assert_valid(&graph, stage, pass.name);
         }
         after(&ran, &graph);
     }
@@ -196,6 +201,14 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     crate::lower(&graph, &options.sources)
+}
+
+/// As [`compile`], up to fusion: the groups [`crate::lower`] makes of each entry, as
+/// text, in the order of the graph.
+pub fn fused_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>> {
+    let passes: Vec<&Pass> = PASSES.iter().collect();
+    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
+    Ok(crate::lower::fused_text(&graph))
 }
 
 /// As [`compile`], up to the steps: what [`crate::lower`] makes of each entry before

@@ -96,8 +96,8 @@ pub fn widen(graph: &Graph) -> Graph {
     let mut out = graph.clone();
     for var in out.vars.values_mut() {
         var.ty.dtype = wide(var.ty.dtype);
-        if let Some(queue) = &mut var.queue {
-            Arc::make_mut(queue).parts.iter_mut().for_each(|p| p.dtype = wide(p.dtype));
+        if let Some(queue) = var.symbol.elements_mut() {
+            queue.parts.iter_mut().for_each(|p| p.dtype = wide(p.dtype));
         }
     }
     for func in std::iter::once(&mut out.init).chain(&mut out.entries) {

@@ -1,4 +1,4 @@
-//! The e-graph pass as a whole: what comes out is right, is never dearer than
+//! The e-graph pass as a whole: what comes out is right, is never more expensive than
 //! what went in, says where it came from, and does not grow unnoticed.
 
 mod common;
@@ -28,7 +28,7 @@ fn optimized(graph: &Graph, mode: FloatMode) -> (Graph, Report) {
     assert!(diags.is_empty(), "{diags:?}");
     assert!(
         report.after.cost <= report.before.cost * (1.0 + 1e-9),
-        "dearer than the source: {:?} {:?}",
+        "more expensive than the source: {:?} {:?}",
         report.before,
         report.after
     );
@@ -455,5 +455,25 @@ fn faults_4_long_chains_stay_linear() {
             assert!(large.0 <= 5 * small.0 + 200, "{name}, {mode:?}: {small:?} {large:?}");
             assert!(large.1 <= 400 * 8, "{name}, {mode:?}: {large:?}");
         }
+    }
+}
+
+/// The kernels the cost model counts are about those that fusion makes: the e-graph
+/// compares programs by them.
+#[test]
+fn the_model_counts_the_kernels_that_come_out() {
+    let nets = [
+        ("mlp", mlp(DType::F32, 6, 64, 10)),
+        ("transformer", transformer(DType::F32, 2, 32, 2, 16)),
+        ("resnet", resnet(DType::F32, 2, 8, 8)),
+    ];
+    for (name, net) in nets {
+        let (out, report) = optimized(&net, FloatMode::Rounding);
+        let passes = ["expand", "simplify", "mincut", "dce"];
+        let graph = tfc_passes::run_passes(&out, &passes).expect("the nets compile");
+        let program = tfc_passes::lower(&graph, &SourceMap::default()).expect("the nets compile");
+        let made: usize = program.plan.entries.iter().map(|e| e.steps.len()).sum();
+        let counted = report.after.kernels;
+        assert!(made.abs_diff(counted) <= made / 4, "{name}: {counted} counted, {made} made");
     }
 }

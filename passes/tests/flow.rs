@@ -25,7 +25,7 @@ fn parse(source: &str) -> Graph {
 }
 
 /// Numbers that are nowhere near a kink of the functions.
-fn feeds(func: &Func, size: i64, rounds: f64) -> Vec<Tensor> {
+fn feeds(func: &Func, size: i64, iterations: f64) -> Vec<Tensor> {
     let mut seed = 1u64;
     let mut next = || {
         seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -43,7 +43,7 @@ fn feeds(func: &Func, size: i64, rounds: f64) -> Vec<Tensor> {
                     let values: Vec<u8> = (0..n).flat_map(|_| next().to_le_bytes()).collect();
                     Tensor::from_bytes(ty.dtype, shape, values.into()).unwrap()
                 }
-                _ => Tensor::splat(ty.dtype, shape, rounds),
+                _ => Tensor::splat(ty.dtype, shape, iterations),
             }
         })
         .collect()
@@ -87,14 +87,14 @@ fn check(graph: &Graph, after: &Graph) -> usize {
         if !graph.entries.iter().any(|e| e.name == slope) {
             continue;
         }
-        for (size, rounds) in [(2, 3.0), (3, 0.0), (1, 4.0), (4, 1.0)] {
-            let feeds = feeds(func, size, rounds);
+        for (size, iterations) in [(2, 3.0), (3, 0.0), (1, 4.0), (4, 1.0)] {
+            let feeds = feeds(func, size, iterations);
             let (got, want) = (run(after, &slope, &feeds), slopes(after, &func.name, &feeds));
             assert_eq!(got.len(), want.len(), "{slope}");
             for (g, w) in got.iter().zip(&want) {
                 assert!(
                     (g - w).abs() <= 1e-6 * (1.0 + w.abs()),
-                    "{slope} with size {size}, {rounds} rounds:\n{got:?}\n{want:?}"
+                    "{slope} with size {size}, {iterations} iterations:\n{got:?}\n{want:?}"
                 );
             }
             checked += got.len();
@@ -111,7 +111,7 @@ fn gradients_agree_with_finite_differences() {
     assert!(check(&graph, &after) > 150);
 }
 
-/// Bounded memory: rounds are computed again, a few at a time.
+/// Bounded memory: iterations are computed again, a few at a time.
 #[test]
 fn gradients_agree_with_bounded_memory() {
     let graph = load("loop_gradients.graph");
@@ -123,9 +123,9 @@ fn gradients_agree_with_bounded_memory() {
         verify::assert_valid(&after, Stage::Core, "differentiate");
         assert!(check(&graph, &after) > 150);
         let text = text::print(&after);
-        rounds_again += text.matches("round").count();
+        rounds_again += text.matches("iteration").count();
     }
-    assert!(rounds_again > 20, "rounds are kept now and then: {rounds_again}");
+    assert!(rounds_again > 20, "iterations are kept now and then: {rounds_again}");
 }
 
 #[test]
@@ -146,8 +146,8 @@ fn plans_agree_with_the_interpreter() {
     let after = run_passes(&graph, &["differentiate"]).unwrap();
     let program = tfc_passes::compile(&graph, &Options::default()).unwrap();
     for func in &after.entries {
-        for (size, rounds) in [(2, 3.0), (3, 0.0)] {
-            let feeds = feeds(func, size, rounds);
+        for (size, iterations) in [(2, 3.0), (3, 0.0)] {
+            let feeds = feeds(func, size, iterations);
             let want = run(&after, &func.name, &feeds);
             let mut machine = support::Machine::new(&program);
             let got: Vec<f64> =
@@ -195,7 +195,7 @@ fn only_what_changes_is_kept() {
     assert_eq!(pushes(&after, "f"), ["f32[8]"]);
 }
 
-/// A loop over `x` costs its rounds what they use of `x`: nothing in a round
+/// A loop over `x` costs its iterations what they use of `x`: nothing in an iteration
 /// touches all of it, forward or back.
 #[test]
 fn rounds_do_not_cost_the_length_of_the_loop() {

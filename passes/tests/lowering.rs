@@ -8,7 +8,7 @@ use support::check;
 use tfc_abi::plan::Step;
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Span;
-use tfc_ir::graph::{DimDecl, Var};
+use tfc_ir::graph::{DimDecl, Symbol, Var};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Graph, Op, TensorType, ValueId, VarId};
 
 /// Builds graphs in few words.
@@ -94,7 +94,7 @@ impl Make {
         let id = self.graph.vars.push(Var {
             name: name.into(),
             ty: ty.clone(),
-            queue: None,
+            symbol: Symbol::Variable,
             user: true,
             device: None,
             span: Span::NONE,

@@ -460,8 +460,10 @@ fn wide(
                 false => ty.clone(),
             }];
             let Eval::Pure(eval) = op.def().eval else { return Err("no eval".into()) };
-            let adds =
-                matches!(op.def().lower, Lower::Reduce(_) | Lower::Contract(_) | Lower::Scan(_));
+            let adds = matches!(
+                op.def().lower,
+                Lower::Reduce(_) | Lower::Contract(_) | Lower::AddRows | Lower::Scan(_)
+            );
             if adds || *op == Op::Mean {
                 // Sums are rounded on the way, in `f32` at least.
                 for x in &mut operands {

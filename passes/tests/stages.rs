@@ -1,7 +1,7 @@
 //! Each pass alone on small graphs, as text; the plan and the kernels of a few.
 //!
 //! The first line of a case says what it shows: `//! pass; NAME`, `//! plan`,
-//! `//! steps`, `//! kernels`, or `//! explain; MODE` for what the e-graph leaves and by which
+//! `//! fused`, `//! steps`, `//! kernels`, or `//! explain; MODE` for what the e-graph leaves and by which
 //! rules. What it must look like stands beside it with the ending
 //! `.txt`; `UPDATE=1 cargo test` writes those files anew.
 
@@ -61,6 +61,8 @@ fn stages_look_as_they_should() {
                 text::print(&out)
             }
             Some(("explain", mode)) => explained(&path, &source, mode.trim()),
+            None if first == "fused" => tfc_passes::fused_text(&graph, &Options::default())
+                .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
             None if first == "steps" => tfc_passes::steps_text(&graph, &Options::default())
                 .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
             _ => {
@@ -80,6 +82,28 @@ fn stages_look_as_they_should() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// What ARCHITECTURE.md shows of its training step is what happens.
+#[test]
+fn the_walk_through_the_stages_is_true() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../ARCHITECTURE.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let block = |kind: &str| {
+        let (_, rest) = page.split_once(&format!("```{kind}\n")).expect("a block");
+        rest.split_once("```").expect("its end").0.to_string()
+    };
+    let (graph, diags, _) = text::load_str("step.graph", &block("graph"));
+    assert!(diags.is_empty(), "{diags:?}");
+    let graph = graph.expect("a graph");
+    let options = Options::default();
+    let program = compile(&graph, &options).expect("a program");
+    let fused = tfc_passes::fused_text(&graph, &options).expect("groups");
+    let stages =
+        [("fused", fused), ("kernels", program.kernels_text()), ("plan", program.plan_text())];
+    for (kind, shown) in stages {
+        assert!(shown.contains(&block(kind)), "the page shows other {kind} than these:\n{shown}");
+    }
 }
 
 /// The graph after the e-graph, and where its nodes came from.

@@ -109,7 +109,7 @@ impl Subject {
 
     /// Variables that have a value, queues left out.
     fn tensors(&self) -> impl Iterator<Item = &tfc_ir::graph::Var> {
-        self.graph.vars.values().filter(|v| v.queue.is_none())
+        self.graph.vars.values().filter(|v| v.symbol.is_variable())
     }
 
     fn judge(
@@ -234,7 +234,7 @@ impl Subject {
             results.push((name.clone(), read(&path, None)?));
         }
         let mut vars = vec![];
-        for (id, var) in self.graph.vars.iter().filter(|(_, v)| v.queue.is_none()) {
+        for (id, var) in self.graph.vars.iter().filter(|(_, v)| v.symbol.is_variable()) {
             let value = match changes {
                 true => read(&state, Some(&var.name))?,
                 false => self.state.get(id).ok_or("a variable without a value")?,

@@ -24,8 +24,8 @@ entry look() -> (a: f64[512], b: f64[512], n: i64[]) {
 entry a_from_b() { assign(a, b * 1.0) }
 entry b_from_a() { assign(b, a * 1.0) }
 
-/// Touches the variables in every round, and keeps rounds for its gradient.
-entry rounds(x: f64[T]) -> (s: f64[], dx: f64[T]) {
+/// Touches the variables in every iteration, and keeps iterations for its gradient.
+entry iterations(x: f64[T]) -> (s: f64[], dx: f64[T]) {
   (_t, s) = while (t = 0, s = f64[](0)) t < T {
     count += 0
     yield t + 1, sin(s) + x[t] * (a[0] - b[511] + 1.0)
@@ -68,7 +68,7 @@ fn calls_see_whole_calls() {
                     assert!(n >= seen, "what was seen stays");
                     seen = n;
                     let x = Array1::from_elem(1 + reader, 0.5f64);
-                    let out = module.call("rounds", (&x,)).unwrap();
+                    let out = module.call("iterations", (&x,)).unwrap();
                     let mut want = 0.0f64;
                     (0..1 + reader).for_each(|_| want = want.sin() + 0.5);
                     assert!((out.scalar::<f64>("s").unwrap() - want).abs() < 1e-12);
@@ -101,7 +101,7 @@ fn variables_are_read_and_set_whole() {
         }
         writer.join().unwrap();
     });
-    let out = module.call("rounds", (&array![0.25f64],)).unwrap();
+    let out = module.call("iterations", (&array![0.25f64],)).unwrap();
     assert_eq!(out.scalar::<f64>("s").unwrap(), 0.25 * 400.0);
 }
 

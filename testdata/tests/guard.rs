@@ -114,7 +114,7 @@ fn largest(func: &Func, dims: &BTreeMap<String, i64>) -> Option<i64> {
 /// The calls of a graph, in order.
 fn calls<'g>(graph: &'g Graph, directive: &Directive) -> Vec<(&'g Func, BTreeMap<String, i64>)> {
     // A queue may be too small for other sizes than those it was written for.
-    let queues = graph.vars.values().any(|v| v.queue.is_some());
+    let queues = graph.vars.values().any(|v| !v.symbol.is_variable());
     let mut out = vec![];
     for func in graph.entries.iter().filter(|e| !e.runner) {
         let dims = feeds::dims(func);

@@ -92,7 +92,7 @@ fn same_bits(case: &Case) -> Result<(), String> {
         })
         .collect::<Result<_, String>>()?;
     let vars: Vec<String> =
-        graph.vars.values().filter(|v| v.queue.is_none()).map(|v| v.name.clone()).collect();
+        graph.vars.values().filter(|v| v.symbol.is_variable()).map(|v| v.name.clone()).collect();
     for entry in graph.entries.iter().filter(|e| !e.runner) {
         for dims in directive.assignments(&feeds::dims(entry)) {
             let feeds = feeds::feeds(entry, &directive, &dims);
@@ -129,6 +129,53 @@ fn the_corpus_has_the_same_bits_on_every_cpu() {
     assert!(cases.len() > 50);
     let failures = in_parallel(&cases, same_bits);
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Large sums are split among threads: their bits depend on the sizes alone, not on the
+/// vectors, the threads, or what else is computed in the same loop.
+#[test]
+fn a_sum_has_the_same_bits_at_any_thread_count_alone_and_fused() {
+    let text = "graph g\ndim N\n\
+                entry square(x: f32[300, 512]) -> (s: f32[]) { return sum(x) }\n\
+                entry square2(x: f32[300, 512]) -> (s: f32[], t: f32[], u: f32[]) {\n\
+                \x20 return sum(x), sum(sin(x) * exp(x) + erf(x)), max(x * x)\n}\n\
+                entry flat(x: f32[70003]) -> (s: f32[]) { return sum(x) }\n\
+                entry flat2(x: f32[70003]) -> (s: f32[], t: f32[]) {\n\
+                \x20 return sum(x), sum(exp(x) * x)\n}\n\
+                entry run(x: f32[N, 512]) -> (s: f32[]) { return sum(x) }\n\
+                entry run2(x: f32[N, 512]) -> (s: f32[], t: f32[]) {\n\
+                \x20 return sum(x), sum(tanh(x) * x)\n}\n";
+    let graph = tfc::parse(text).expect("a graph");
+    let mut sums: BTreeMap<&str, Vec<(String, Tensor)>> = BTreeMap::new();
+    for threads in 1..=3 {
+        let options = Options::new().threads(threads);
+        let compiled = driver::compile(&graph, &graph.sources, &options, &mut Timings::default())
+            .expect("a program");
+        for cpu in cpus() {
+            let module = Module::from_compiled_for(&compiled, &options, cpu).expect("a module");
+            for (entry, shape) in
+                [("square", &[300, 512][..]), ("flat", &[70003]), ("run", &[300, 512])]
+            {
+                let count: usize = shape.iter().product();
+                let values: Vec<f64> =
+                    (0..count).map(|i| 1.0 / (i as f64 % 977.0 + 1.7) - 0.2).collect();
+                let feeds =
+                    [("x".to_string(), Tensor::from_f64(DType::F32, shape.to_vec(), values))];
+                for fused in [false, true] {
+                    let name = if fused { format!("{entry}2") } else { entry.to_string() };
+                    let outputs = module.call(&name, &feeds[..]).expect("a call");
+                    let at = format!("`{name}` with {threads} threads on {cpu:?}");
+                    sums.entry(entry).or_default().push((at, outputs.tensor("s").expect("a sum")));
+                }
+            }
+        }
+    }
+    for sums in sums.values() {
+        let (first, want) = &sums[0];
+        for (at, sum) in &sums[1..] {
+            assert_eq!(sum.bytes(), want.bytes(), "{at}, not as {first}");
+        }
+    }
 }
 
 /// Of the kernels with a vector loop, nine tenths and more have a wide version. The

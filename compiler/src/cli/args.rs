@@ -117,8 +117,8 @@ pub struct Codegen {
     #[arg(long, conflicts_with = "fast_math")]
     pub check_numerics: bool,
 
-    /// Memory the gradient of a loop may keep of its rounds at a time, as 64M or 2G; beyond it
-    /// rounds are computed again on the way back [default: all rounds are kept]
+    /// Memory the gradient of a loop may keep of its iterations at a time, as 64M or 2G; beyond it
+    /// iterations are computed again in the backward pass [default: all iterations are kept]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub loop_memory: Option<u64>,
 

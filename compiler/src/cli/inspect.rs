@@ -651,7 +651,7 @@ pub(super) fn signature(func: &Func) -> String {
 
 /// Variables that are tensors, not queues.
 fn tensors(graph: &Graph) -> impl Iterator<Item = &Var> {
-    graph.vars.values().filter(|v| v.queue.is_none())
+    graph.vars.values().filter(|v| v.symbol.is_variable())
 }
 
 fn count_nodes(func: &Func) -> usize {

@@ -63,7 +63,9 @@ impl Machine<'_> {
     fn ix(&self, ix: &Ix) -> Result<i64, Fault> {
         let mut sum = self.size(&ix.offset)?;
         for (var, stride) in &ix.terms {
-            let i = self.vars.get(var).copied().unwrap_or(0);
+            let Some(i) = self.vars.get(var).copied() else {
+                return Err(Fault::Malformed(format!("{var} is used outside its loop")));
+            };
             sum = sum.wrapping_add(i.wrapping_mul(self.size(stride)?));
         }
         for (reg, stride) in &ix.regs {

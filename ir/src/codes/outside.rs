@@ -242,7 +242,7 @@ pub const CODES: &[Code] = &[
     late(
         "E0551",
         "a loop that keeps too much",
-        "The gradient of a loop keeps values of every round. `--loop-memory` bounds that: the rounds are then computed again, some at a time, on the way back.",
+        "The gradient of a loop keeps values of every iteration. `--loop-memory` bounds that: the iterations are then computed again, some at a time, in the backward pass.",
     ),
     late(
         "E0560",

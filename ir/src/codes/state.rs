@@ -155,7 +155,7 @@ pub const CODES: &[Code] = &[
     graph(
         "E0435",
         "a carried value that changes its type",
-        "What a `while` carries keeps its number, types and shapes in every round.",
+        "What a `while` carries keeps its number, types and shapes in every iteration.",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield sum(a) }\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
     ),
@@ -312,7 +312,7 @@ pub const CODES: &[Code] = &[
     graph(
         "E0470",
         "the lists of a `for` differ in length",
-        "`for a in x, b in y` takes an item of each list in every round, so the lists have one length.",
+        "`for a in x, b in y` takes an item of each list in every iteration, so the lists have one length.",
         "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0, 3.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
         "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
     ),
@@ -326,8 +326,8 @@ pub const CODES: &[Code] = &[
     ),
     graph(
         "E0472",
-        "a `for` with too many rounds",
-        "Each round of a `for` becomes nodes of the graph. A long loop is a `while`.",
+        "a `for` with too many iterations",
+        "Each iteration of a `for` becomes nodes of the graph. A long loop is a `while`.",
         "entry f(x: f32[]) -> f32[] {\n  for i in 0..1000000 {\n    x = x * 0.5\n  }\n  return x\n}\n",
         "entry f(x: f32[]) -> f32[] {\n  (n, y) = while (i = 0, y = x) i < 1000000 {\n    yield i + 1, y * 0.5\n  }\n  return y\n}\n",
     ),

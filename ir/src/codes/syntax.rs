@@ -321,7 +321,7 @@ pub const CODES: &[Code] = &[
     graph(
         "E0144",
         "a carried value without a first value",
-        "What a `while` carries from round to round starts with something.",
+        "What a `while` carries from iteration to iteration starts with something.",
         "entry f(x: f32[]) -> f32[] {\n  y = while (a) a < 9 { yield a + 1 }\n  return y\n}\n",
         "entry f(x: f32[]) -> f32[] {\n  y = while (a = x) a < 9 { yield a + 1 }\n  return y\n}\n",
     ),

@@ -10,7 +10,7 @@
 
 use super::{Error, Machine, State, bug, concrete, run_func};
 use crate::eval::Array;
-use crate::graph::{Func, Graph, Node, VarId};
+use crate::graph::{Func, Graph, Node, Symbol, VarId};
 use crate::{Op, Tensor, TensorType};
 use cranelift_entity::SecondaryMap;
 use std::collections::BTreeSet;
@@ -39,8 +39,8 @@ impl Queues {
     pub(super) fn new(graph: &Graph) -> Queues {
         let mut queues = Queues::default();
         for (id, var) in graph.vars.iter() {
-            let Some(info) = &var.queue else { continue };
-            let unread = matches!(info.kind, QueueKind::Reader(_));
+            let Some(info) = var.symbol.elements() else { continue };
+            let unread = matches!(var.symbol, Symbol::Reader(_));
             queues.list[id] = Some(Queue { line: Line::new(&info.kind), closed: unread, unread });
         }
         queues
@@ -118,7 +118,7 @@ impl Machine<'_> {
     }
 
     fn info(&self, var: VarId) -> Result<std::sync::Arc<QueueInfo>, Error> {
-        let info = self.graph.vars.get(var).and_then(|v| v.queue.clone());
+        let info = self.graph.vars.get(var).and_then(|v| v.symbol.elements().cloned());
         info.ok_or_else(|| bug("there is no such queue".into()))
     }
 
@@ -201,7 +201,7 @@ impl Machine<'_> {
             Err(e) if e.code == tfc_abi::ErrorCode::END_OF_INPUT.as_str() => {
                 // The last runner that fills a queue closes it.
                 self.state.queues.ended.insert(runner.name.clone());
-                for (id, _) in graph.vars.iter().filter(|(_, v)| v.queue.is_some()) {
+                for (id, _) in graph.vars.iter().filter(|(_, v)| !v.symbol.is_variable()) {
                     let done = |f: &Func| self.state.queues.ended.contains(&f.name);
                     if uses(runner, id, gives) && runners().filter(|f| uses(f, id, gives)).all(done)
                     {

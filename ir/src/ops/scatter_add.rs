@@ -3,7 +3,7 @@
 use super::bounds::IndexUse;
 use super::{gather, sizes};
 use crate::eval::{Array, Data};
-use crate::lower::{Contraction, Lower};
+use crate::lower::Lower;
 use crate::op::*;
 use crate::vjp::{Emit, V};
 use crate::{Attrs, Op, OpDef, TensorType};
@@ -38,7 +38,7 @@ pub const DEF: OpDef = OpDef {
     indices: Indices::Checked(|cx| vec![IndexUse::one(1, 0, cx.operands[0].shape[0].clone())]),
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,
-    lower: Lower::Contract(Contraction::ScatterAdd),
+    lower: Lower::AddRows,
     eval: Eval::Pure(|cx| {
         let [base, ids, updates] = cx.operands else { return Err("expected 3 operands".into()) };
         let Data::Int(ids) = &ids.data else { return Err("expected indices".into()) };

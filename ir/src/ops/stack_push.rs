@@ -9,7 +9,7 @@ pub const DEF: OpDef = OpDef {
     name: "stack_push",
     summary: "Puts a value on a stack, from which `stack_pop` takes it. A stack is named by its \
               use, belongs to one call, is empty when the call starts, and grows as needed. \
-              Gradients of loops and branches keep with it what the way back needs.",
+              Gradients of loops and branches keep with it what the backward pass needs.",
     operands: &[Operand::one("x", ElementKind::Any)],
     attrs: &[AttrSpec {
         name: "stack",

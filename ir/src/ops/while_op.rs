@@ -7,7 +7,7 @@ use crate::{DType, OpDef, TensorType};
 pub const DEF: OpDef = OpDef {
     name: "while",
     summary: "Runs the region `body` as long as the region `cond` yields true. Both get the \
-              carried values; `body` yields those of the next round.",
+              carried values; `body` yields those of the next iteration.",
     operands: &[Operand::many("carried", ElementKind::Any)],
     attrs: &[],
     regions: &["cond", "body"],
@@ -49,7 +49,7 @@ pub const DEF: OpDef = OpDef {
                     ),
                 )
                 .at(Place::Operand(i), format!("this is {before}"))
-                .help("a carried value keeps its type and shape in every round"));
+                .help("a carried value keeps its type and shape in every iteration"));
             }
         }
         Ok(cx.operands.to_vec())

@@ -5,7 +5,7 @@
 //! Printing is linear and depends on nothing but the graph's structure.
 
 use super::parse::is_reserved;
-use crate::graph::{Func, Graph, Node, NodeId, RegionId, ValueId};
+use crate::graph::{Func, Graph, Node, NodeId, RegionId, Symbol, ValueId};
 use crate::{Attr, DType, Dim, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -31,12 +31,12 @@ pub fn print(graph: &Graph) -> String {
         out.push('\n');
     }
     for (_, var) in graph.vars.iter() {
-        let _ = match &var.queue {
-            None => {
+        let _ = match &var.symbol {
+            Symbol::Variable => {
                 let word = if var.user { "var" } else { "slot" };
                 write!(out, "{word} {}: {}", var.name, var.ty)
             }
-            Some(info) => write!(out, "{}", queue(info)),
+            Symbol::Queue(info) | Symbol::Reader(info) => write!(out, "{}", queue(info)),
         };
         if let Some(device) = &var.device {
             let _ = write!(out, " on {}", quote(device));

@@ -13,7 +13,7 @@ pub fn same(a: &Graph, b: &Graph) -> Result<(), String> {
     check("dims", dims(a), dims(b))?;
     let vars = |g: &Graph| {
         let all = g.vars.values();
-        all.map(|v| (v.name.clone(), v.ty.clone(), v.queue.clone(), v.user, v.device.clone()))
+        all.map(|v| (v.name.clone(), v.ty.clone(), v.symbol.clone(), v.user, v.device.clone()))
             .collect::<Vec<_>>()
     };
     check("variables", vars(a), vars(b))?;

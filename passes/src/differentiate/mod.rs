@@ -7,7 +7,7 @@
 //! derivatives of any order need nothing more.
 //!
 //! Code map: [`walk`] finds what lies between; [`reverse`] goes back, through
-//! `if` and `while` too; [`save`] decides what the way forward keeps for it;
+//! `if` and `while` too; [`save`] decides what the forward pass keeps for it;
 //! [`sparse`] adds up what a loop contributes; [`errors`] says what cannot be.
 //!
 //! Invariants
@@ -84,11 +84,11 @@ fn run(graph: &Graph, func: &Func, options: &Options) -> Result<Func, Stop> {
 pub(crate) struct Record {
     /// Names of stacks in use.
     names: BTreeSet<String>,
-    /// For loops that count their rounds, the number of them.
+    /// For loops that count their iterations, the number of them.
     trips: BTreeMap<NodeId, ValueId>,
-    /// Loops that keep every round: those that compute rounds again.
+    /// Loops that keep every iteration: those that compute iterations again.
     plain: BTreeSet<NodeId>,
-    /// Bytes the rounds of a loop may take that are kept at a time.
+    /// Bytes the iterations of a loop may take that are kept at a time.
     loop_memory: Option<u64>,
 }
 

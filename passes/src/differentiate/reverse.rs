@@ -1,16 +1,16 @@
 //! The walk backwards, region by region.
 //!
-//! A region is walked backwards into a region of its own: the way back of an
+//! A region is walked backwards into a region of its own: the backward pass of an
 //! `if` is an `if` on the same condition, that of a `while` is a `while` that
-//! counts its rounds down. What blocks use from outside gets its gradient as a
-//! result of the way back; in a loop it is carried along and added to, so that
-//! its cost is that of one round.
+//! counts its iterations down. What blocks use from outside gets its gradient as a
+//! result of the backward pass; in a loop it is carried along and added to, so that
+//! its cost is that of one iteration.
 //!
-//! While a way back is built it uses values of the way forward as if they were
+//! While a way back is built it uses values of the forward pass as if they were
 //! in scope. [`super::save`] makes that true when the region is finished.
 //!
 //! Invariants
-//! - A node of the way back stands where everything around the node it belongs
+//! - A node of the backward pass stands where everything around the node it belongs
 //!   to can be used.
 //! - If a stack is differentiated, every `stack_pop` of it puts one gradient on
 //!   the stack's own stack of gradients, and every `stack_push` takes one off.
@@ -42,12 +42,12 @@ pub(super) struct Reverse<'r, 'a> {
     pub totals: BTreeMap<ValueId, ValueId>,
     /// Stacks of gradients, by the stack whose items they are of.
     pub stacks: BTreeMap<String, String>,
-    /// Variables written before the way back, or in a loop around it.
+    /// Variables written before the backward pass, or in a loop around it.
     pub written: BTreeSet<VarId>,
 }
 
 impl Reverse<'_, '_> {
-    /// The way back of one node of the region `at`.
+    /// The backward pass of one node of the region `at`.
     pub fn node(&mut self, at: RegionId, id: NodeId) -> Result<(), Stop> {
         let node = self.r.new.nodes[id].clone();
         match node.op {
@@ -259,7 +259,7 @@ impl Reverse<'_, '_> {
         Ok(())
     }
 
-    /// The rounds, last first.
+    /// The iterations, last first.
     fn repeat(&mut self, at: RegionId, id: NodeId) -> Result<(), Stop> {
         let node = self.r.new.nodes[id].clone();
         let reached = node.results.iter().any(|v| self.parts.contains_key(v));
@@ -289,7 +289,7 @@ impl Reverse<'_, '_> {
                 None => self.zeros(&node.origin(), &ty)?,
             });
         }
-        // What the rounds add to, in the order of the results after `start`.
+        // What the iterations add to, in the order of the results after `start`.
         let mut back = Back::new(self, &node.origin(), &start)?;
         let params = back.params.clone();
         let outer = std::mem::replace(&mut self.r.region, back.body);
@@ -347,7 +347,7 @@ impl Reverse<'_, '_> {
         Ok(())
     }
 
-    /// How many rounds a loop made: counted along from now on.
+    /// How many iterations a loop made: counted along from now on.
     fn trips(&mut self, at: RegionId, id: NodeId) -> Result<ValueId, Stop> {
         if let Some(v) = self.record.trips.get(&id) {
             return Ok(*v);
@@ -393,7 +393,7 @@ impl Reverse<'_, '_> {
         again.then(|| self.record.every(&self.r.new, self.r.new.nodes[id].regions[1])).flatten()
     }
 
-    /// Keeps the carried values of every so many rounds; gives their stacks.
+    /// Keeps the carried values of every so many iterations; gives their stacks.
     fn checkpoint(&mut self, id: NodeId, every: i64) -> Result<Vec<String>, Stop> {
         let node = self.r.new.nodes[id].clone();
         let body = node.regions[1];
@@ -424,13 +424,13 @@ impl Reverse<'_, '_> {
         Ok(names)
     }
 
-    /// Computes the rounds since the last kept one again and goes back through
-    /// them. Gives the rounds that remain, and the contributions by the
+    /// Computes the iterations since the last kept one again and goes back through
+    /// them. Gives the iterations that remain, and the contributions by the
     /// parameters of the original body.
     fn segment(
         &mut self,
         node: &Node,
-        rounds: ValueId,
+        iterations: ValueId,
         (every, names): (i64, &[String]),
         cts: &[(usize, ValueId)],
     ) -> Result<(ValueId, Parts), Stop> {
@@ -441,10 +441,10 @@ impl Reverse<'_, '_> {
             s.r.builder(at).emit(op, &[a, b], Attrs::none())
         };
         let (one, k) = (self.count(at, 1.0)?, self.count(at, every as f64)?);
-        let last = binary(self, Op::Sub, rounds, one)?;
+        let last = binary(self, Op::Sub, iterations, one)?;
         let within = binary(self, Op::Rem, last, k)?;
         let first = binary(self, Op::Sub, last, within)?;
-        let length = binary(self, Op::Sub, rounds, first)?;
+        let length = binary(self, Op::Sub, iterations, first)?;
         let params = self.r.new.regions[body].params.clone();
         let mut kept = vec![];
         for (name, &v) in names.iter().zip(&params) {
@@ -453,7 +453,7 @@ impl Reverse<'_, '_> {
             self.walk.copied(v, back);
             kept.push(back);
         }
-        // The same loop again, for this many rounds; the count starts anew.
+        // The same loop again, for this many iterations; the count starts anew.
         let zero = self.count(at, 0.0)?;
         let mut operands = kept.clone();
         operands.push(zero);
@@ -507,7 +507,7 @@ impl Reverse<'_, '_> {
         Ok((first, left))
     }
 
-    /// Rounds computed again keep nothing of the kind they start from.
+    /// Iterations computed again keep nothing of the kind they start from.
     fn forget_pushes(&mut self, region: RegionId, names: &[String]) {
         let func = &self.r.new;
         let ours = |id: &NodeId| {
@@ -581,12 +581,12 @@ impl Reverse<'_, '_> {
 pub(super) struct Back {
     pub cond: RegionId,
     pub body: RegionId,
-    /// Parameters of the body: the rounds that remain, gradients, sums.
+    /// Parameters of the body: the iterations that remain, gradients, sums.
     pub params: Vec<ValueId>,
 }
 
 impl Back {
-    /// Starts from the number of rounds and the gradients of carried values.
+    /// Starts from the number of iterations and the gradients of carried values.
     fn new(s: &mut Reverse<'_, '_>, at: &Origin, start: &[ValueId]) -> Result<Back, Stop> {
         let cond = s.r.new.regions.push(Region::default());
         let body = s.r.new.regions.push(Region::default());
@@ -596,9 +596,9 @@ impl Back {
             back.param(s, at, ty);
         }
         let outer = std::mem::replace(&mut s.r.region, cond);
-        let rounds = s.r.new.regions[cond].params[0];
+        let iterations = s.r.new.regions[cond].params[0];
         let zero = s.count(at, 0.0)?;
-        let more = s.r.builder(at).emit(Op::Gt, &[rounds, zero], Attrs::none())?;
+        let more = s.r.builder(at).emit(Op::Gt, &[iterations, zero], Attrs::none())?;
         s.r.region = outer;
         s.r.new.regions[cond].results = vec![more];
         Ok(back)

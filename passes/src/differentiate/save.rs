@@ -1,13 +1,13 @@
-//! What the way forward keeps for the way back.
+//! What the forward pass keeps for the backward pass.
 //!
-//! The way back of a region uses values of that region, which are gone by then
-//! (and may have had many values, one in each round). Of these a smallest set is
-//! put on stacks by the way forward and taken off by the way back; the others
+//! The backward pass of a region uses values of that region, which are gone by then
+//! (and may have had many values, one in each iteration). Of these a smallest set is
+//! put on stacks by the forward pass and taken off by the backward pass; the others
 //! are computed again from them. The set is a minimum cut, by bytes, between
 //! what cannot be computed again and what is used.
 //!
 //! Invariants
-//! - Values from around the region are in scope of the way back as well, and are
+//! - Values from around the region are in scope of the backward pass as well, and are
 //!   never kept: what does not change in a loop is there anyway.
 //! - Conditions are kept as they were, so that both ways take the same branch.
 
@@ -164,11 +164,11 @@ impl Record {
         name
     }
 
-    /// How many rounds may be kept at a time, if memory is bounded.
+    /// How many iterations may be kept at a time, if memory is bounded.
     pub fn every(&self, func: &Func, body: RegionId) -> Option<i64> {
         let budget = i64::try_from(self.loop_memory?).unwrap_or(i64::MAX);
-        let mut round = 0i64;
-        let mut add = |v: ValueId| round = round.saturating_add(bytes(func, v));
+        let mut iteration = 0i64;
+        let mut add = |v: ValueId| iteration = iteration.saturating_add(bytes(func, v));
         func.regions[body].params.iter().for_each(|v| add(*v));
         for &id in &func.regions[body].nodes {
             super::walk::deep(func, id, &mut |_, node| {
@@ -177,7 +177,7 @@ impl Record {
                 }
             });
         }
-        Some((budget / round.max(1)).max(1))
+        Some((budget / iteration.max(1)).max(1))
     }
 }
 

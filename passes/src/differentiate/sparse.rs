@@ -1,9 +1,9 @@
 //! Sums that a loop's way back carries along.
 //!
-//! A value used in every round gets a contribution in every round. Where that
+//! A value used in every iteration gets a contribution in every iteration. Where that
 //! touches only some rows (the gradient of `x[i]` in a loop over `x`), the rows
 //! are added to the sum in place; making a whole tensor of zeros around them in
-//! every round would cost the length of the loop once more.
+//! every iteration would cost the length of the loop once more.
 
 use super::reverse::{Back, Reverse};
 use crate::util::{Stop, is_zero};
@@ -14,9 +14,9 @@ use tfc_ir::{Attr, Attrs, DType, Dim, Func, Node, Op, RegionId, TensorType, Valu
 /// One carried sum of contributions to `key`.
 pub(super) struct Sum {
     pub key: ValueId,
-    /// Before the first round.
+    /// Before the first iteration.
     pub start: ValueId,
-    /// After a round.
+    /// After an iteration.
     pub next: ValueId,
     form: Form,
 }
@@ -40,8 +40,8 @@ struct Update {
     rows: ValueId,
 }
 
-/// The sums for the contributions to one value in one round. The current region
-/// is the body of the way back; `outer` the one around the loop.
+/// The sums for the contributions to one value in one iteration. The current region
+/// is the body of the backward pass; `outer` the one around the loop.
 pub(super) fn accumulate(
     s: &mut Reverse<'_, '_>,
     back: &mut Back,

@@ -1,7 +1,7 @@
 //! What lies between `wrt` and `y`.
 //!
 //! Values flow through operands, through what blocks of `if` and `while` use
-//! from outside, from one round of a loop to the next, and through stacks. They
+//! from outside, from one iteration of a loop to the next, and through stacks. They
 //! do not flow through variables: a read is given.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -270,7 +270,7 @@ fn same_reads(
 ) -> BTreeMap<ValueId, ValueId> {
     let mut reads = Reads { func, current: BTreeMap::new(), out: BTreeMap::new() };
     for (depth, &region) in open.iter().enumerate() {
-        // A loop around starts with what its last round left.
+        // A loop around starts with what its last iteration left.
         if let Some(vars) = depth.checked_sub(1).and_then(|d| written.get(d)) {
             reads.current.retain(|v, _| !vars.contains(v));
         }
@@ -334,13 +334,13 @@ impl Activity<'_> {
         self.same.get(&v).copied().unwrap_or(v)
     }
 
-    fn settle(&mut self, round: &mut dyn FnMut(&mut Self)) {
+    fn settle(&mut self, iteration: &mut dyn FnMut(&mut Self)) {
         loop {
             let size = |a: &Self| {
                 [a.depends.len(), a.varies.len(), a.stack_depends.len(), a.stack_varies.len()]
             };
             let before = size(self);
-            round(self);
+            iteration(self);
             if size(self) == before {
                 return;
             }

@@ -11,11 +11,11 @@
 //! Invariant: what comes out costs no more than what went in, counted over the
 //! whole function.
 
-use super::cost_model::{Role, role};
 use super::extract::{Problem, Totals};
 use super::region::{self, Piece, Seeded, Traces, What};
 use super::saturate::{Limits, saturate};
 use super::{Options, Report, rules};
+use crate::cost_model::{Role, role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tfc_ir::op::Moves;

@@ -2,7 +2,7 @@
 //!
 //! The search starts from the source program itself and swaps one class's node
 //! at a time whenever the whole program gets cheaper under the cost model, with
-//! fusion taken into account. So the result is never dearer than the source,
+//! fusion taken into account. So the result is never more expensive than the source,
 //! and where nothing is gained the source form stays. A swap re-costs only the
 //! kernels it touches.
 //!
@@ -13,8 +13,8 @@
 //!   the kernels it touched is what costing them all anew would give.
 
 use super::analysis::Graph;
-use super::cost_model::{CostModel, Role, role};
 use super::lang::Node;
+use crate::cost_model::{CostModel, MAX_MEMBERS, Role, role, within};
 use egg::{Id, Language};
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -110,9 +110,6 @@ const GAIN: f64 = 1e-9;
 /// Long chains have swaps that touch all of them.
 const EFFORT: usize = 2_000_000;
 const EFFORT_PER_CLASS: usize = 400;
-
-/// Classes in one kernel at most, as in the fuser; what a swap costs is bounded.
-const MAX_MEMBERS: usize = crate::lower::fuse::MAX_MEMBERS;
 
 impl Problem {
     /// `seed` is how many nodes the source program has in `g`.
@@ -443,16 +440,7 @@ impl<'p> State<'p> {
     fn computed_within(&self, c: u32, reader: u32) -> bool {
         let next = self.chosen(reader);
         let grows = self.p.classes[reader as usize].elements > self.p.classes[c as usize].elements;
-        match self.chosen(c).role {
-            Role::Leaf => false,
-            Role::Literal => true,
-            // A map at the same shape is the epilogue.
-            Role::Contract | Role::Reduce => next.role == Role::Map && !grows,
-            // Recomputing a map for every copy a broadcast makes costs more
-            // than storing it.
-            Role::Map => next.role != Role::Contract && !(next.broadcast && grows),
-            Role::Index | Role::View => next.role != Role::Contract,
-        }
+        within(self.chosen(c).role, next.role, next.broadcast, grows)
     }
 
     /// How many elements a member of a kernel is computed for, asked for by one

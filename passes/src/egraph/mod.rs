@@ -6,7 +6,8 @@
 //!   [`range`]: what is proved of their elements;
 //! - [`rules`]: the rule table made from the op records, and matching;
 //! - [`saturate`]: applying rules, with limits that count;
-//! - [`cost_model`], [`extract`]: choosing the cheapest program, with fusion in mind;
+//! - [`extract`]: choosing the cheapest program, with fusion in mind
+//!   ([`crate::cost_model`]);
 //! - [`region`]: between graphs and e-graphs; [`explore`]: reassociation, on
 //!   small pieces;
 //! - [`explain`]: which rules made which node.
@@ -14,12 +15,11 @@
 //! Invariants
 //! - Only pure nodes with one result enter. Effects, variables, control flow
 //!   and device boundaries stay outside, in order.
-//! - The program that comes out is never dearer than the one that went in,
+//! - The program that comes out is never more expensive than the one that went in,
 //!   under the cost model, and is the same on every machine.
 //! - No `vjp` node comes out.
 
 pub mod analysis;
-pub mod cost_model;
 pub mod explain;
 pub mod explore;
 pub mod extract;
@@ -43,7 +43,7 @@ pub struct Options {
     pub explain: bool,
     /// Only write gradient terms out; rewrite nothing.
     pub expand_only: bool,
-    pub model: cost_model::CostModel,
+    pub model: crate::cost_model::CostModel,
     /// Rules not to use, by name.
     pub disabled: BTreeSet<String>,
 }

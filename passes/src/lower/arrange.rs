@@ -1,20 +1,21 @@
 //! Which steps there are, and in what order: before any kernel is made or memory
 //! given out.
 //!
-//! Every region is ordered and fused. Then the life of each value read from a
-//! variable is compared with the writes to it ([`super::lives`]). Where a write comes
-//! too early it is deferred; where that does not help, the parts taken of the old
-//! value are stored before the write; only then is the old value copied.
+//! Every region is fused ([`super::fuse`]) and its groups are put in order
+//! ([`super::order`]). Then the life of each value read from a variable is compared
+//! with the writes to it ([`super::lives`]). Where a write comes too early, the parts
+//! taken of the old value are stored before it; where that does not help, the old
+//! value is copied.
 //!
 //! Invariant: what comes out needs no other order later. A read of a variable that is
 //! not in `copied` sees the variable unchanged at each of its uses.
 
 use super::fuse::{self, Group, Kind};
-use super::lives::late_reads;
-use super::schedule;
+use super::lives::{inputs, late_reads};
+use super::order::{self, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId, VarId};
+use tfc_ir::{Func, Graph, NodeId, RegionId, ValueId};
 
 /// The steps of a function.
 #[derive(Default)]
@@ -26,57 +27,57 @@ pub(crate) struct Arranged {
 
 /// The steps of a region.
 pub(crate) struct Steps {
-    pub order: Vec<NodeId>,
-    /// In the order they run; each after the node at its `exec`.
     pub groups: Vec<Group>,
+    /// Its groups and reads in the order they run.
+    pub order: Vec<Unit>,
 }
 
 pub(crate) fn arrange(graph: &Graph, func: &Func) -> Arranged {
-    let mut deferred: BTreeSet<VarId> = BTreeSet::new();
-    // Nodes with kernels of their own, so that they are done before a write.
-    let mut apart: BTreeSet<NodeId> = BTreeSet::new();
     let mut arranged = Arranged::default();
-    // Each time a write more is deferred, a part more is stored or a read more is
-    // copied, so this ends.
-    loop {
-        arranged.regions.clear();
-        order_and_fuse(graph, func, func.body, &deferred, &apart, &mut arranged.regions);
-        let late = late_reads(graph, func, &arranged);
-        if late.is_empty() {
-            return arranged;
+    fuse_regions(graph, func, func.body, &mut arranged.regions);
+    arranged.order(graph, func);
+    let late = late_reads(graph, func, &arranged);
+    let mut stored = false;
+    for read in &late {
+        for part in fuse::parts_taken(func, func.nodes[*read].results[0]) {
+            for steps in arranged.regions.values_mut() {
+                stored |= fuse::set_apart(func, &mut steps.groups, part);
+            }
         }
-        let known = deferred.clone();
-        for (node, var, waited) in late {
-            // To wait with the write helps against our own writes only.
-            if !waited && (deferred.insert(var) || !known.contains(&var)) {
-                continue;
-            }
-            let parts = fuse::parts_taken(func, func.nodes[node].results[0]);
-            if parts.is_subset(&apart) {
-                arranged.copied.insert(node);
-            }
-            apart.extend(parts);
+    }
+    if stored {
+        arranged.order(graph, func);
+    }
+    if !late.is_empty() {
+        arranged.copied = late_reads(graph, func, &arranged).into_iter().collect();
+    }
+    arranged
+}
+
+impl Arranged {
+    fn order(&mut self, graph: &Graph, func: &Func) {
+        for (region, steps) in &mut self.regions {
+            steps.order = order::order(graph, func, *region, &steps.groups);
         }
     }
 }
 
-fn order_and_fuse(
-    graph: &Graph,
-    func: &Func,
-    region: RegionId,
-    deferred: &BTreeSet<VarId>,
-    apart: &BTreeSet<NodeId>,
-    out: &mut BTreeMap<RegionId, Steps>,
-) {
-    let order = schedule::order(graph, func, region, deferred);
-    let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
-    let groups = fuse::fuse(func, &order, &escapes, apart).groups;
-    for id in &order {
+fn fuse_regions(graph: &Graph, func: &Func, region: RegionId, out: &mut BTreeMap<RegionId, Steps>) {
+    let groups = fuse::fuse(graph, func, region);
+    let order = (0..groups.len()).map(Unit::Group).collect();
+    for id in &func.regions[region].nodes {
         for &inner in &func.nodes[*id].regions {
-            order_and_fuse(graph, func, inner, deferred, apart, out);
+            fuse_regions(graph, func, inner, out);
         }
     }
-    out.insert(region, Steps { order, groups });
+    out.insert(region, Steps { groups, order });
+}
+
+/// What fusion makes of a function, as text: its groups, in the order of the graph.
+pub(crate) fn fused_text(graph: &Graph, func: &Func) -> String {
+    let mut arranged = Arranged::default();
+    fuse_regions(graph, func, func.body, &mut arranged.regions);
+    text(func, &arranged)
 }
 
 /// The steps as text: what each computes, of what, and what it stores.
@@ -95,13 +96,17 @@ fn region_text(func: &Func, region: RegionId, arranged: &Arranged, depth: usize,
     };
     let names = |list: &[ValueId]| list.iter().map(name).collect::<Vec<_>>().join(", ");
     let Some(steps) = arranged.regions.get(&region) else { return };
-    for id in &arranged.copied {
-        if steps.order.contains(id) {
-            // Writing to a string does not fail.
-            let _ = writeln!(out, "{pad}copy {}", names(&func.nodes[*id].results));
-        }
-    }
-    for g in &steps.groups {
+    for unit in &steps.order {
+        let g = match unit {
+            Unit::Group(g) => &steps.groups[*g],
+            Unit::Read(id) => {
+                if arranged.copied.contains(id) {
+                    // Writing to a string does not fail.
+                    let _ = writeln!(out, "{pad}copy {}", names(&func.nodes[*id].results));
+                }
+                continue;
+            }
+        };
         let ops: Vec<&str> = g.members.iter().map(|id| func.nodes[*id].op.name()).collect();
         let head = match g.kind {
             Kind::Kernel => "kernel".to_string(),
@@ -110,10 +115,13 @@ fn region_text(func: &Func, region: RegionId, arranged: &Arranged, depth: usize,
             Kind::Update(_) => "update".to_string(),
             Kind::Step(id) => func.nodes[id].op.name().to_string(),
         };
-        let inputs: BTreeSet<ValueId> = super::lives::inputs(func, g).into_iter().collect();
-        let inputs: Vec<ValueId> = inputs.into_iter().collect();
-        let stored: Vec<ValueId> = g.outputs.iter().map(|(v, _)| *v).collect();
-        let _ = write!(out, "{pad}{head} {}({})", ops.join(" "), names(&inputs));
+        let read: BTreeSet<ValueId> = inputs(func, g).into_iter().collect();
+        let read: Vec<ValueId> = read.into_iter().collect();
+        let stored: Vec<ValueId> = match g.kind {
+            Kind::Step(id) => func.nodes[id].results.clone(),
+            _ => g.outputs.iter().map(|(v, _)| *v).collect(),
+        };
+        let _ = write!(out, "{pad}{head} {}({})", ops.join(" "), names(&read));
         let _ = writeln!(out, " -> {}", names(&stored));
         if let Kind::Step(id) = g.kind {
             for &inner in &func.nodes[id].regions {

@@ -6,33 +6,25 @@
 //! further output of the first group that runs among its users.
 //!
 //! Invariants
-//! - Groups run in the order of `exec`, the position of their last node. A
-//!   group's inputs come from groups (or nodes) with a smaller `exec`: a node
-//!   only becomes an output of the first group among its users.
+//! - The groups could run in the order of the graph: each at `exec`, the position of
+//!   its last node, and plain assignments last where nothing waits for them. A group's
+//!   inputs come from groups (or nodes) with a smaller `exec`: a node only becomes an
+//!   output of the first group among its users. So no two groups wait for each other,
+//!   and [`super::order`] may choose any order that keeps operands before users.
 //! - A reduction is only computed inside a group whose loops have its kept axes
 //!   outside and its reduced axes inside, so it runs once per row.
 //! - A value that is not inlined everywhere it is used has a buffer.
 
 use super::group::{match_axes, splat_scalar};
+use super::hazards::{hazards, is_plain_assign};
+use crate::cost_model::{CHEAP, MAX_COPIES, MAX_MEMBERS, MAX_PULLS, SMALL_REDUCTION, repeats};
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::element::{Asks, ElementCost, asks, element_cost};
 use tfc_ir::graph::Def;
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::op::{Effect, Moves};
-use tfc_ir::{Dim, Func, Node, NodeId, Op, TensorType, ValueId};
-
-/// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
-pub(crate) const MAX_MEMBERS: usize = 64;
-/// A producer up to this cost is computed again rather than stored and loaded.
-const CHEAP: u32 = 6;
-/// A producer that reads memory is computed again in this many groups, at most.
-const MAX_COPIES: usize = 8;
-/// Different indices one group asks a value's elements at, at most: each is a copy
-/// of the code, and what the value is computed from is asked for by every copy.
-pub(crate) const MAX_PULLS: usize = 8;
-/// Full reductions up to this many elements may share a kernel with their use.
-const SMALL: i64 = 4096;
+use tfc_ir::{Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct GroupId(pub u32);
@@ -56,7 +48,7 @@ pub(crate) enum Kind {
     Contract(NodeId),
     /// A box stored over a value that a loop carries.
     Update(NodeId),
-    /// An effect or a node with regions: a step of its own.
+    /// An effect, a node with regions, or a routine: a step of its own.
     Step(NodeId),
 }
 
@@ -94,7 +86,7 @@ pub(crate) struct Inlined {
 
 /// What became of a node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Place {
+struct Fused {
     /// Groups that compute it, and how.
     pub inlined: Vec<Inlined>,
     /// The group that stores it.
@@ -108,18 +100,14 @@ pub(crate) struct Place {
     copied: u32,
 }
 
-pub(crate) struct Fusion {
-    /// In execution order.
-    pub groups: Vec<Group>,
-}
-
 struct Fuser<'a> {
     func: &'a Func,
     position: &'a SecondaryMap<NodeId, u32>,
+    /// Assignments that may come after all else.
+    free_assigns: BTreeSet<NodeId>,
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
-    apart: &'a BTreeSet<NodeId>,
     groups: Vec<Group>,
-    place: SecondaryMap<NodeId, Place>,
+    fused: SecondaryMap<NodeId, Fused>,
 }
 
 /// Where a use of a value is.
@@ -129,18 +117,16 @@ enum Use {
     Buffer(u32),
 }
 
-/// Groups the nodes of one region. `order` is the order they may run in;
-/// `escapes` are values used outside the region (its results); nodes `apart` are
-/// stored where they stand, whoever uses them.
-pub(crate) fn fuse(
-    func: &Func,
-    order: &[NodeId],
-    escapes: &BTreeSet<ValueId>,
-    apart: &BTreeSet<NodeId>,
-) -> Fusion {
+/// Position of what comes after all nodes of a region.
+const LAST: u32 = u32::MAX;
+
+/// Groups the nodes of one region, in the order of the graph.
+pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<Group> {
+    let nodes = &func.regions[region].nodes;
+    let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
     let mut position = SecondaryMap::new();
     let mut users: SecondaryMap<ValueId, Vec<NodeId>> = SecondaryMap::new();
-    for (i, &id) in order.iter().enumerate() {
+    for (i, &id) in nodes.iter().enumerate() {
         position[id] = i as u32;
         for value in deep_operands(func, &func.nodes[id]) {
             if users[value].last() != Some(&id) {
@@ -151,17 +137,112 @@ pub(crate) fn fuse(
     let mut f = Fuser {
         func,
         position: &position,
+        free_assigns: free_assigns(graph, func, nodes),
         users: &users,
-        apart,
         groups: vec![],
-        place: SecondaryMap::new(),
+        fused: SecondaryMap::new(),
     };
-    for &id in order.iter().rev() {
-        f.visit(id, escapes);
+    for &id in nodes.iter().rev() {
+        f.visit(id, &escapes);
     }
     let mut groups = f.groups;
     groups.sort_by_key(|g| g.exec);
-    Fusion { groups }
+    groups
+}
+
+/// Plain assignments that nothing in the region waits for: they may come last, so an
+/// optimizer's slots and the variable it moves can be results of one kernel.
+fn free_assigns(graph: &Graph, func: &Func, nodes: &[NodeId]) -> BTreeSet<NodeId> {
+    let mut touched: BTreeSet<VarId> = BTreeSet::new();
+    let mut named: BTreeSet<NodeId> = BTreeSet::new();
+    let mut out = BTreeSet::new();
+    for &id in nodes.iter().rev() {
+        let node = &func.nodes[id];
+        let found = hazards(graph, func, node);
+        // What is written before a wait is there for others during it.
+        if found.waits {
+            return out;
+        }
+        let free = node.var.is_some_and(|v| !touched.contains(&v)) && !named.contains(&id);
+        if free && is_plain_assign(node) {
+            out.insert(id);
+        }
+        touched.extend(found.reads);
+        touched.extend(found.writes);
+        named.extend(&node.after);
+    }
+    out
+}
+
+/// Stores a value in a kernel of its own, instead of in those that use it: as a kernel
+/// that takes part of a variable can then run before the variable is written. Returns
+/// whether that changed anything.
+pub(crate) fn set_apart(func: &Func, groups: &mut Vec<Group>, id: NodeId) -> bool {
+    let value = func.nodes[id].results[0];
+    let stores = |g: &Group, v: ValueId| g.outputs.iter().any(|(o, _)| *o == v);
+    let apart = |g: &Group| stores(g, value) && g.outputs.len() == 1;
+    let Some(exec) = groups.iter().filter(|g| g.members.contains(&id)).map(|g| g.exec).min() else {
+        return false;
+    };
+    if groups.iter().any(apart) {
+        return false;
+    }
+    // What is computed on the way to it comes along, but for what is in memory.
+    let around: BTreeSet<NodeId> = groups
+        .iter()
+        .filter(|g| g.members.contains(&id))
+        .flat_map(|g| &g.members)
+        .copied()
+        .collect();
+    let mut members = BTreeSet::from([id]);
+    let mut stack = func.nodes[id].operands.clone();
+    while let Some(v) = stack.pop() {
+        let in_memory = groups.iter().any(|g| stores(g, v));
+        let Some(def) = func.def(v).filter(|d| around.contains(d) && !in_memory) else { continue };
+        if matches!(func.nodes[def].op.def().lower, Lower::Reduce(_)) {
+            return false;
+        }
+        if members.insert(def) {
+            stack.extend(&func.nodes[def].operands);
+        }
+    }
+    for g in groups.iter_mut() {
+        if g.members.remove(&id) {
+            g.outputs.retain(|(v, _)| *v != value);
+            g.drop_unused(func);
+        }
+    }
+    groups.retain(|g| matches!(g.kind, Kind::Step(_)) || !g.outputs.is_empty());
+    let space = func.ty(value).shape.clone();
+    let at = groups.partition_point(|g| g.exec < exec);
+    let group = Group {
+        exec,
+        kind: Kind::Kernel,
+        root_rank: space.len(),
+        outputs: vec![(value, unit_free(&space))],
+        space,
+        reduced: vec![],
+        members,
+        irregular: false,
+    };
+    groups.insert(at, group);
+    true
+}
+
+impl Group {
+    /// Members that no output needs any longer leave.
+    fn drop_unused(&mut self, func: &Func) {
+        let mut needed = BTreeSet::new();
+        let mut stack: Vec<ValueId> = self.outputs.iter().map(|(v, _)| *v).collect();
+        while let Some(v) = stack.pop() {
+            if let Some(def) = func.def(v).filter(|d| self.members.contains(d))
+                && needed.insert(def)
+            {
+                stack.extend(&func.nodes[def].operands);
+            }
+        }
+        self.members = needed;
+    }
 }
 
 /// Whether a node replaces part of what a loop carries: the rest is best left
@@ -219,7 +300,7 @@ impl Fuser<'_> {
         let def = node.op.def();
         match (&def.lower, def.effect) {
             (Lower::Step(_), Effect::Read) => {
-                self.place[id].alias = true;
+                self.fused[id].alias = true;
                 return;
             }
             (Lower::Step(_), _) => {
@@ -241,16 +322,12 @@ impl Fuser<'_> {
             self.own_group(id, Kind::Update(id));
             return;
         }
-        if self.apart.contains(&id) {
-            self.own_group(id, Kind::Kernel);
-            return;
-        }
         match &def.lower {
-            Lower::Constant => self.place[id].alias = true,
+            Lower::Constant => self.fused[id].alias = true,
             Lower::Reshape => self.visit_reshape(id, uses),
             Lower::Contract(kind) => self.visit_contract(id, *kind, uses),
             Lower::Scan(_) => self.own_group(id, Kind::Scan(id)),
-            Lower::Call(..) => self.own_group(id, Kind::Step(id)),
+            Lower::Call(..) | Lower::AddRows => self.own_group(id, Kind::Step(id)),
             _ => self.visit_loops(id, uses),
         }
     }
@@ -258,12 +335,12 @@ impl Fuser<'_> {
     fn uses(&self, value: ValueId, escapes: &BTreeSet<ValueId>) -> Vec<Use> {
         let mut out = vec![];
         if escapes.contains(&value) {
-            out.push(Use::Buffer(u32::MAX));
+            out.push(Use::Buffer(LAST));
         }
         for &user in &self.users[value] {
-            let place = &self.place[user];
+            let fused = &self.fused[user];
             let node = &self.func.nodes[user];
-            for here in &place.inlined {
+            for here in &fused.inlined {
                 let reduces = matches!(node.op.def().lower, Lower::Reduce(_));
                 let phases = if reduces { here.phases << 1 } else { here.phases };
                 // A group computes the node, so it asks for the operand.
@@ -275,10 +352,11 @@ impl Fuser<'_> {
                     }
                 }
             }
-            if place.alias {
-                out.push(Use::Buffer(place.needed));
-            } else if place.inlined.is_empty() {
-                out.push(Use::Buffer(self.position[user]));
+            if fused.alias {
+                out.push(Use::Buffer(fused.needed));
+            } else if fused.inlined.is_empty() {
+                let free = self.free_assigns.contains(&user);
+                out.push(Use::Buffer(if free { LAST } else { self.position[user] }));
             }
         }
         out
@@ -394,11 +472,11 @@ impl Fuser<'_> {
         };
         let mut members = BTreeSet::new();
         if !matches!(kind, Kind::Step(_)) {
-            self.place[id].stored = Some(group);
+            self.fused[id].stored = Some(group);
         }
         if matches!(kind, Kind::Kernel | Kind::Scan(_)) {
             let own = Pulls::from([0]);
-            self.place[id].inlined.push(Inlined {
+            self.fused[id].inlined.push(Inlined {
                 group,
                 rel: Rel::Axes(identity),
                 phases: 1,
@@ -435,15 +513,13 @@ impl Fuser<'_> {
             self.join(id, here);
         }
         if let Some(at) = needed {
-            self.place[id].alias = true;
-            self.place[id].needed = at;
+            self.fused[id].alias = true;
+            self.fused[id].needed = at;
         }
     }
 
     fn visit_contract(&mut self, id: NodeId, kind: Contraction, uses: Vec<Use>) {
-        if kind != Contraction::ScatterAdd
-            && let Some(Inlined { group: g, rel: Rel::Axes(axes), .. }) = single_group(&uses)
-        {
+        if let Some(Inlined { group: g, rel: Rel::Axes(axes), .. }) = single_group(&uses) {
             let group = &self.groups[g.0 as usize];
             let full = axes == unit_free(&group.space) && group.root_rank == group.space.len();
             let same = self.func.ty(self.func.nodes[id].results[0]).shape == group.space;
@@ -457,8 +533,8 @@ impl Fuser<'_> {
                 let exec = group.exec;
                 let group = &mut self.groups[g.0 as usize];
                 group.kind = Kind::Contract(id);
-                self.place[id].stored = Some(g);
-                self.place[id].needed = exec;
+                self.fused[id].stored = Some(g);
+                self.fused[id].needed = exec;
                 group.outputs.push((self.func.nodes[id].results[0], axes));
                 return;
             }
@@ -482,7 +558,7 @@ impl Fuser<'_> {
         }
         // Cheap: computed again in every group that uses it.
         let reduces = matches!(node.op.def().lower, Lower::Reduce(_));
-        let above = self.users[node.results[0]].iter().map(|u| self.place[*u].copied).max();
+        let above = self.users[node.results[0]].iter().map(|u| self.fused[*u].copied).max();
         let total = cost.ops.saturating_add(above.unwrap_or(0)).saturating_add(1);
         let groups = by_group(&uses);
         let nothing = self.reads_nothing(id, CHEAP) && cost.ops <= CHEAP;
@@ -490,7 +566,7 @@ impl Fuser<'_> {
         if !reduces && !cost.loops && (nothing || little) {
             let fits = groups.iter().all(|here| self.may_join(id, here, &cost));
             if fits && !uses.iter().any(|u| matches!(u, Use::Buffer(_))) {
-                self.place[id].copied = total;
+                self.fused[id].copied = total;
                 for here in groups {
                     self.join(id, here);
                 }
@@ -515,7 +591,7 @@ impl Fuser<'_> {
                 let axes = axes.clone();
                 // It is stored besides.
                 self.join(id, Inlined { phases: here.phases | 1, ..here.clone() });
-                self.place[id].stored = Some(g);
+                self.fused[id].stored = Some(g);
                 self.groups[g.0 as usize].outputs.push((node.results[0], axes));
                 return;
             }
@@ -587,7 +663,7 @@ impl Fuser<'_> {
         }
         // Work that would be repeated must be little.
         let repeat = repeat || phases.count_ones() > 2;
-        !repeat || (cost.ops <= CHEAP && !cost.loops)
+        !repeat || repeats(cost)
     }
 
     /// The group axes a reduction would run over, if it can run once per row.
@@ -623,7 +699,7 @@ impl Fuser<'_> {
             return None;
         }
         if kept.is_empty() && group.root_rank > 0 {
-            let small = from.elements().as_const().is_some_and(|n| n <= SMALL);
+            let small = from.elements().as_const().is_some_and(|n| n <= SMALL_REDUCTION);
             if !small {
                 return None;
             }
@@ -637,7 +713,7 @@ impl Fuser<'_> {
         if !matches!(node.op.def().lower, Lower::Reduce(_)) {
             return;
         }
-        if let Some(here) = self.place[id].inlined.first().cloned()
+        if let Some(here) = self.fused[id].inlined.first().cloned()
             && let Some(reduced) = self.reduce_fits(node, here.group, &here.rel)
         {
             self.set_reduced(id, here.group, reduced);
@@ -666,7 +742,7 @@ impl Fuser<'_> {
         let group = &mut self.groups[g.0 as usize];
         group.irregular |= matches!(here.rel, Rel::Other { .. });
         group.members.insert(id);
-        self.place[id].inlined.push(here);
+        self.fused[id].inlined.push(here);
     }
 }
 

@@ -619,7 +619,9 @@ impl<'a> GroupLower<'a> {
                     (true, true) => other_at.push(Ix::constant(0)),
                     (true, false) => {}
                     (false, _) => {
-                        let at = kept.iter().position(|k| *k == axis).unwrap_or(0);
+                        let Some(at) = kept.iter().position(|k| *k == axis) else {
+                            unreachable!("axis {axis} is neither reduced nor kept")
+                        };
                         other_at.push(ixs[if keep { axis } else { at }].clone());
                     }
                 }

@@ -7,20 +7,17 @@
 
 use super::arrange::Arranged;
 use super::fuse::{Group, Kind};
+use super::hazards::waits;
 use super::operands::contract_operands;
-use super::schedule;
+use super::order::Unit;
 use std::collections::{BTreeMap, BTreeSet};
-use tfc_ir::lower::{Contraction, Lower, StepKind};
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId};
 
 /// Reads whose variable is written before the last use of their value, by this call
-/// or (the flag) by others while it waits.
-pub(crate) fn late_reads(
-    graph: &Graph,
-    func: &Func,
-    arranged: &Arranged,
-) -> Vec<(NodeId, VarId, bool)> {
+/// or by others while it waits.
+pub(crate) fn late_reads(graph: &Graph, func: &Func, arranged: &Arranged) -> Vec<NodeId> {
     let mut lives = Lives {
         graph,
         func,
@@ -45,11 +42,7 @@ pub(crate) fn inputs(func: &Func, g: &Group) -> Vec<ValueId> {
     let mut out = vec![];
     match g.kind {
         Kind::Contract(id) => {
-            let node = &func.nodes[id];
-            if matches!(node.op.def().lower, Lower::Contract(Contraction::ScatterAdd)) {
-                return node.operands.clone();
-            }
-            let (lhs, rhs) = contract_operands(func, node);
+            let (lhs, rhs) = contract_operands(func, &func.nodes[id]);
             out.extend([lhs.0, rhs.0]);
         }
         Kind::Update(id) | Kind::Step(id) => return func.nodes[id].operands.clone(),
@@ -108,48 +101,40 @@ impl Lives<'_> {
     fn region(&mut self, region: RegionId) {
         let arranged = self.arranged;
         let Some(steps) = arranged.regions.get(&region) else { return };
-        let mut next = 0;
-        for (position, &id) in steps.order.iter().enumerate() {
-            let node = &self.func.nodes[id];
-            if let (Effect::Read, Some(v)) = (node.op.def().effect, node.var) {
-                if arranged.copied.contains(&id) {
+        for unit in &steps.order {
+            match *unit {
+                Unit::Group(g) => self.group(&steps.groups[g]),
+                Unit::Read(id) if arranged.copied.contains(&id) => {
                     self.step([]);
-                } else {
-                    self.reads.push((id, v, self.time));
                 }
-            }
-            while let Some(g) = steps.groups.get(next)
-                && g.exec <= position as u32
-            {
-                self.group(g);
-                next += 1;
+                Unit::Read(id) => {
+                    if let Some(v) = self.func.nodes[id].var {
+                        self.reads.push((id, v, self.time));
+                    }
+                }
             }
         }
     }
 
     fn group(&mut self, g: &Group) {
         match g.kind {
-            Kind::Kernel | Kind::Scan(_) => {
+            Kind::Kernel | Kind::Scan(_) | Kind::Contract(_) => {
                 self.step(inputs(self.func, g));
             }
-            Kind::Contract(id) | Kind::Update(id) => {
-                let node = &self.func.nodes[id];
-                let scatter =
-                    matches!(node.op.def().lower, Lower::Contract(Contraction::ScatterAdd));
-                if scatter || matches!(g.kind, Kind::Update(_)) {
-                    // The base is brought to its place first.
-                    self.step([node.operands[0]]);
-                    self.step(node.operands[1..].to_vec());
-                } else {
-                    self.step(inputs(self.func, g));
-                }
-            }
+            Kind::Update(id) => self.changed_in_place(&self.func.nodes[id]),
             Kind::Step(id) => self.effect(&self.func.nodes[id]),
         }
     }
 
+    /// The first operand is brought to the result's place, then changed there.
+    fn changed_in_place(&mut self, node: &Node) {
+        self.step([node.operands[0]]);
+        self.step(node.operands[1..].to_vec());
+    }
+
     fn effect(&mut self, node: &Node) {
         let kind = match node.op.def().lower {
+            Lower::AddRows => return self.changed_in_place(node),
             Lower::Step(kind) => Some(kind),
             _ => None,
         };
@@ -157,7 +142,7 @@ impl Lives<'_> {
             Some(StepKind::Branch) => self.branch(node),
             Some(StepKind::Loop) => self.repeat(node),
             _ => {
-                if schedule::waits(self.graph, node) {
+                if waits(self.graph, node) {
                     // Before the step proper, which reads and writes after its waits.
                     let wait = self.step([]);
                     self.waits.push(wait);
@@ -166,7 +151,7 @@ impl Lives<'_> {
                 if matches!(kind, Some(StepKind::ScatterRows { .. })) {
                     self.scatters.insert(time);
                 }
-                let variable = |v: &VarId| self.graph.vars[*v].queue.is_none();
+                let variable = |v: &VarId| self.graph.vars[*v].symbol.is_variable();
                 if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var.filter(variable))
                 {
                     self.writes.entry(v).or_default().push(time);
@@ -200,7 +185,7 @@ impl Lives<'_> {
         self.loops.push((first, last));
     }
 
-    fn late(&self) -> Vec<(NodeId, VarId, bool)> {
+    fn late(&self) -> Vec<NodeId> {
         let mut out = vec![];
         for (node, var, time) in &self.reads {
             let value = self.func.nodes[*node].results[0];
@@ -218,7 +203,7 @@ impl Lives<'_> {
             let early = |w: &u32| w > time && (*w < last || (*w == last && scattered));
             let waited = self.waits.iter().any(|w| w > time && *w < last);
             if waited || writes.into_iter().any(early) {
-                out.push((*node, *var, waited));
+                out.push(*node);
             }
         }
         out

@@ -1,6 +1,6 @@
 //! From a graph to a program, in stages that each run once:
-//! - [`arrange`] orders the nodes ([`schedule`]), fuses them ([`fuse`]) and sees to it
-//!   that no write comes too early ([`lives`]);
+//! - [`arrange`] fuses nodes into groups ([`fuse`]), puts the groups in order ([`order`],
+//!   [`updates`]) and sees to it that no write comes too early ([`lives`]);
 //! - [`plan`] makes kernels of the groups ([`group`], [`emit`], [`tidy`]) and gives
 //!   values memory ([`storage`]);
 //! - [`share`] makes one kernel of those that differ by constants, [`align`] says what
@@ -13,14 +13,15 @@ pub(crate) mod emit;
 pub(crate) mod exprs;
 pub(crate) mod fuse;
 pub(crate) mod group;
+pub(crate) mod hazards;
 pub(crate) mod inplace;
 pub(crate) mod kernel_cost;
 pub(crate) mod lives;
 pub(crate) mod operands;
+pub(crate) mod order;
 pub(crate) mod placement;
 pub(crate) mod plan;
 mod rejoin;
-pub(crate) mod schedule;
 pub(crate) mod share;
 pub(crate) mod stash;
 pub(crate) mod storage;
@@ -35,7 +36,7 @@ use tfc_ir::diag::{Diag, SourceMap, Span};
 use tfc_ir::kernel::Kernel;
 use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::program::Program;
-use tfc_ir::{Graph, Node, Tensor, VarId};
+use tfc_ir::{Dim, Graph, Node, Symbol, Tensor, VarId};
 
 /// What all entries of a program share while it is built.
 pub(crate) struct Build {
@@ -117,8 +118,22 @@ impl Build {
     }
 }
 
-/// The steps of every entry of a graph of core ops, as text: after ordering and
-/// fusion, before kernels and memory.
+/// A size of a variable, which outlives calls and their dims.
+fn fixed(dim: &Dim, name: &str) -> i64 {
+    match dim.as_const() {
+        Some(size) => size,
+        None => unreachable!("variable `{name}` has a size that is only known at run time"),
+    }
+}
+
+/// What every entry of a graph of core ops is fused into, as text: before ordering.
+pub fn fused_text(graph: &Graph) -> String {
+    let funcs = graph.entries.iter().chain([&graph.init]);
+    funcs.map(|func| arrange::fused_text(graph, func)).collect()
+}
+
+/// The steps of every entry of a graph of core ops, as text: after fusion and
+/// ordering, before kernels and memory.
 pub fn steps_text(graph: &Graph) -> String {
     let funcs = graph.entries.iter().chain([&graph.init]);
     funcs.map(|func| arrange::text(func, &arrange::arrange(graph, func))).collect()
@@ -146,23 +161,23 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     };
     let (mut vars, mut queues) = (vec![], vec![]);
     for (id, var) in graph.vars.iter() {
-        let place = match &var.queue {
-            Some(info) => {
+        let count = match &var.symbol {
+            Symbol::Queue(info) | Symbol::Reader(info) => {
                 queues.push(info.as_ref().clone());
                 queues.len()
             }
-            None => {
+            Symbol::Variable => {
                 vars.push(VarInfo {
                     name: var.name.clone(),
                     dtype: var.ty.dtype,
-                    shape: var.ty.shape.iter().map(|d| d.as_const().unwrap_or(0)).collect(),
+                    shape: var.ty.shape.iter().map(|d| fixed(d, &var.name)).collect(),
                     user: var.user,
                     random: false,
                 });
                 vars.len()
             }
         };
-        build.symbols.insert(id, place as u32 - 1);
+        build.symbols.insert(id, count as u32 - 1);
     }
     for d in &graph.dims {
         build.dims.index(&d.name);

@@ -20,6 +20,7 @@ use super::arrange::{Arranged, arrange};
 use super::exprs::Exprs;
 use super::fuse::{Group, Kind};
 use super::group::{self, Lowered};
+use super::order::Unit;
 use super::storage::{Copy, StorageId, Storages};
 use super::{Build, depend, kernel_cost::kernel_cost};
 use crate::util::is_zero;
@@ -238,8 +239,14 @@ impl<'a> Planner<'a> {
         let arranged = self.arranged;
         let mut steps = vec![];
         let Some(list) = arranged.regions.get(&region) else { return Ok(steps) };
-        let mut next = 0;
-        for (position, &id) in list.order.iter().enumerate() {
+        for unit in &list.order {
+            let id = match *unit {
+                Unit::Group(g) => {
+                    self.group(&list.groups[g], region, &mut steps)?;
+                    continue;
+                }
+                Unit::Read(id) => id,
+            };
             let node = &func.nodes[id];
             if let (true, Some(v)) = (arranged.copied.contains(&id), node.var) {
                 let src = self.variable(v);
@@ -252,12 +259,6 @@ impl<'a> Planner<'a> {
                 self.storages.touch(dst, time, true);
                 let (src, dst) = (self.buffer(src, &ty), self.buffer(dst, &ty));
                 steps.push(Step::Copy { src, dst });
-            }
-            while let Some(g) = list.groups.get(next)
-                && g.exec <= position as u32
-            {
-                self.group(g, region, &mut steps)?;
-                next += 1;
             }
         }
         Ok(steps)
@@ -360,7 +361,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The base is brought into the result's place, then rows are added.
-    fn scatter_add(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+    fn add_rows(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
         let func = self.func;
         let (base, ids, updates, result) =
             (node.operands[0], node.operands[1], node.operands[2], node.results[0]);
@@ -553,7 +554,7 @@ impl<'a> Planner<'a> {
         let mut writes: Vec<u32> = vec![];
         self.func.walk(&mut |_, node| {
             if let (Effect::Write, Some(v)) = (node.op.def().effect, node.var)
-                && self.graph.vars[v].queue.is_none()
+                && self.graph.vars[v].symbol.is_variable()
             {
                 writes.push(self.build.symbol(v));
             }

@@ -186,8 +186,10 @@ fn merge(build: &mut Build, ids: &[u32], merged: &mut BTreeMap<u32, (u32, Extra)
     const_params.retain(|_, values| !values.is_empty());
     let mut kernel = build.kernels[ids[0] as usize].clone();
     let first = kernel.bufs.len() as u32;
-    let buffer_of =
-        |ty: ScalarType| first + const_params.keys().position(|t| *t == ty).unwrap_or(0) as u32;
+    let buffer_of = |ty: ScalarType| match const_params.keys().position(|t| *t == ty) {
+        Some(at) => first + at as u32,
+        None => unreachable!("no {ty:?} is passed to the shared kernel"),
+    };
     let (mut size, mut constant) = (0, 0);
     slots(&mut kernel, &mut |slot| match slot {
         Slot::Size(dim) => {

@@ -1,139 +1,153 @@
-//! Which nodes make up updates of variables.
+//! Which units make up updates of variables.
 //!
 //! An update is what should run as a whole as soon as it can: plain assignments
 //! and results, what only they need, back to the contractions and reductions it
-//! starts from. [`super::schedule`] puts it in its place.
+//! starts from. [`super::order`] puts it in its place.
 
-use super::fuse::deep_operands;
-use super::schedule::is_plain_assign;
-use crate::util::is_literal;
-use std::collections::{BTreeMap, BTreeSet};
+use super::fuse::{Kind, deep_operands};
+use super::hazards::is_plain_assign;
+use super::order::{Unit, Units, in_memory};
+use std::collections::BTreeSet;
+use tfc_ir::ValueId;
 use tfc_ir::lower::Lower;
-use tfc_ir::op::Effect;
-use tfc_ir::{Func, Node, NodeId, ValueId, VarId};
 
-/// The nodes of a function's body that make up updates. What they compute does
-/// not live long, wherever they stand in the text.
-pub(crate) fn update_nodes(func: &Func) -> BTreeSet<NodeId> {
-    let nodes = &func.regions[func.body].nodes;
-    let mut users: BTreeMap<ValueId, Vec<u32>> = BTreeMap::new();
-    for (i, &id) in nodes.iter().enumerate() {
-        for value in deep_operands(func, &func.nodes[id]) {
-            users.entry(value).or_default().push(i as u32);
-        }
-    }
-    let updates = updates(func, nodes, func.results(), &users, &[], &BTreeSet::new());
-    nodes.iter().zip(updates).filter(|(_, u)| u.is_some()).map(|(id, _)| *id).collect()
-}
-
-/// Which nodes make up updates, and the number of the update: plain assignments
-/// of variables whose writes are not deferred, and results, what only they need, back to
-/// the contractions and reductions that start it. Further back is the work of the
-/// step itself, which keeps its order. Assignments that share some of that are
-/// one update: an optimizer's slots and the variable it moves. So are those of
-/// which one would have to wait for the other's kernel.
+/// By unit, the number of its update: of plain assignments that are not `deferred`, and
+/// results, what only they need, back to the contractions and reductions that start
+/// it. Further back is the work of the step itself, which keeps its order. Assignments
+/// that share some of that are one update: an optimizer's slots and the variable it
+/// moves. So are those of which one has to wait for the other, by the pairs in `soft`.
 pub(crate) fn updates(
-    func: &Func,
-    nodes: &[NodeId],
+    units: &Units<'_>,
     results: &[ValueId],
-    users: &BTreeMap<ValueId, Vec<u32>>,
-    wishes: &[(u32, u32)],
-    deferred: &BTreeSet<VarId>,
+    soft: &[(u32, u32)],
+    deferred: &BTreeSet<u32>,
 ) -> Vec<Option<u32>> {
-    let mut update: Vec<Option<u32>> = vec![None; nodes.len()];
-    let mut starts = vec![false; nodes.len()];
-    // Numbers of updates found to be one: each leads to a smaller one.
-    let mut same: Vec<u32> = vec![];
-    fn find(same: &[u32], mut u: u32) -> u32 {
-        while same[u as usize] != u {
-            u = same[u as usize];
-        }
-        u
-    }
-    fn unite(same: &mut [u32], a: u32, b: u32) {
-        let (a, b) = (find(same, a), find(same, b));
-        same[a.max(b) as usize] = a.min(b);
-    }
-    for (i, &id) in nodes.iter().enumerate().rev() {
-        let node = &func.nodes[id];
-        if is_plain_assign(node) {
-            if node.var.is_some_and(|v| !deferred.contains(&v)) {
-                update[i] = Some(same.len() as u32);
-                same.push(same.len() as u32);
+    let count = units.list.len();
+    let mut update: Vec<Option<u32>> = vec![None; count];
+    // What the contractions and reductions that start an update sum up.
+    let mut summed: Vec<BTreeSet<ValueId>> = vec![BTreeSet::new(); count];
+    let mut same = Same::default();
+    // Users are settled before what they use.
+    for i in users_first(units) {
+        let at = i as usize;
+        if let Some(node) = units.step(i) {
+            if is_plain_assign(node) {
+                update[at] = (!deferred.contains(&i)).then(|| same.new_number());
+                continue;
             }
-            continue;
+            if !matches!(node.op.def().lower, Lower::Call(..) | Lower::AddRows) {
+                continue;
+            }
         }
-        // An optimizer may read what it has just written.
-        let reads = node.op.def().effect == Effect::Read;
-        let pure = node.op.def().effect == Effect::Pure && node.regions.is_empty();
-        if !reads && (!pure || is_leaf(func, node)) {
-            continue;
-        }
-        let uses: Vec<u32> =
-            node.results.iter().flat_map(|v| users.get(v)).flatten().copied().collect();
-        if uses.iter().any(|u| update[*u as usize].is_none() || starts[*u as usize]) {
+        let uses = units.users_of(i);
+        let further_back =
+            |u: &u32| units.outputs[at].iter().any(|v| summed[*u as usize].contains(v));
+        if uses.iter().any(|u| update[*u as usize].is_none() || further_back(u)) {
             continue;
         }
         let mut own = uses.iter().filter_map(|u| update[*u as usize]);
-        update[i] = match own.next() {
+        update[at] = match own.next() {
             Some(first) => {
-                own.for_each(|u| unite(&mut same, first, u));
+                own.for_each(|u| same.unite(first, u));
                 Some(first)
             }
-            None if node.results.iter().any(|v| results.contains(v)) => {
-                same.push(same.len() as u32);
-                Some(same.len() as u32 - 1)
+            None if units.outputs[at].iter().any(|v| results.contains(v)) => {
+                Some(same.new_number())
             }
             None => continue,
         };
-        starts[i] =
-            matches!(node.op.def().lower, Lower::Contract(_) | Lower::Reduce(_) | Lower::Scan(_));
+        summed[at] = summed_up(units, i);
     }
-    for (from, to) in wishes {
+    for (from, to) in soft {
         if let (Some(a), Some(b)) = (update[*from as usize], update[*to as usize]) {
-            unite(&mut same, a, b);
+            same.unite(a, b);
         }
     }
-    update.into_iter().map(|u| u.map(|u| find(&same, u))).collect()
+    update.into_iter().map(|u| u.map(|u| same.find(u))).collect()
 }
 
-/// What is likely to be in one kernel with a node that reads a variable, and to
-/// run as late: what is computed of it element by element, and for a contraction
-/// what may be its epilogue.
-pub(crate) fn computed_with(
-    func: &Func,
-    nodes: &[NodeId],
-    users: &BTreeMap<ValueId, Vec<u32>>,
-    reader: u32,
-) -> BTreeSet<u32> {
-    let mut out = BTreeSet::new();
-    let mut stack = vec![(reader, false)];
-    while let Some((at, epilogue)) = stack.pop() {
-        let node = &func.nodes[nodes[at as usize]];
-        let uses: BTreeSet<u32> =
-            node.results.iter().flat_map(|v| users.get(v)).flatten().copied().collect();
-        let lower = |i: u32| &func.nodes[nodes[i as usize]].op.def().lower;
-        // What follows a contraction ends where the value has several users.
-        let epilogue = epilogue || matches!(lower(at), Lower::Contract(_));
-        if epilogue && uses.len() > 1 {
-            continue;
+/// All units, each after those that read what it leaves.
+fn users_first(units: &Units<'_>) -> Vec<u32> {
+    let count = units.list.len();
+    let mut missing: Vec<usize> = vec![0; count];
+    let mut from: Vec<Vec<u32>> = vec![vec![]; count];
+    for i in 0..count as u32 {
+        for user in units.users_of(i) {
+            missing[i as usize] += 1;
+            from[user as usize].push(i);
         }
-        for user in uses {
-            let joins = match lower(user) {
-                Lower::Map(_) => true,
-                Lower::Index(_) | Lower::Reshape | Lower::Reduce(_) => !epilogue,
-                _ => false,
-            };
-            let ends = matches!(lower(user), Lower::Reduce(_));
-            if joins && out.insert(user) && !ends {
-                stack.push((user, epilogue));
+    }
+    let mut ready: Vec<u32> = (0..count as u32).filter(|i| missing[*i as usize] == 0).collect();
+    let mut out = Vec::with_capacity(count);
+    while let Some(i) = ready.pop() {
+        out.push(i);
+        for &earlier in &from[i as usize] {
+            missing[earlier as usize] -= 1;
+            if missing[earlier as usize] == 0 {
+                ready.push(earlier);
             }
         }
     }
     out
 }
 
-/// Literals and reads, which are where they are.
-pub(crate) fn is_leaf(func: &Func, node: &Node) -> bool {
-    is_literal(func, node) || node.op.def().effect == Effect::Read
+/// The values in memory that a unit sums up: of a contraction or scan its operands, of
+/// a kernel what its reductions are computed of. None if it sums up nothing. What is
+/// only needed behind the sum is not among them.
+fn summed_up(units: &Units<'_>, i: u32) -> BTreeSet<ValueId> {
+    let (func, Unit::Group(g)) = (units.func, units.list[i as usize]) else {
+        return BTreeSet::new();
+    };
+    let group = &units.groups[g];
+    let mut stack: Vec<ValueId> = match group.kind {
+        Kind::Contract(id) => deep_operands(func, &func.nodes[id]),
+        Kind::Scan(id) => func.nodes[id].operands.clone(),
+        Kind::Step(id) if matches!(func.nodes[id].op.def().lower, Lower::AddRows) => {
+            func.nodes[id].operands.clone()
+        }
+        Kind::Kernel => {
+            let members = group.members.iter().map(|id| &func.nodes[*id]);
+            let reductions = members.filter(|n| matches!(n.op.def().lower, Lower::Reduce(_)));
+            reductions.flat_map(|n| n.operands.clone()).collect()
+        }
+        Kind::Update(_) | Kind::Step(_) => vec![],
+    };
+    let mut seen = BTreeSet::new();
+    let mut out = BTreeSet::new();
+    while let Some(v) = stack.pop() {
+        match func.def(v).filter(|d| group.members.contains(d)) {
+            Some(def) => {
+                if seen.insert(def) {
+                    stack.extend(&func.nodes[def].operands);
+                }
+            }
+            None => {
+                out.insert(in_memory(func, v));
+            }
+        }
+    }
+    out
+}
+
+/// Numbers of which some are found to be one: each leads to a smaller one.
+#[derive(Default)]
+struct Same(Vec<u32>);
+
+impl Same {
+    fn new_number(&mut self) -> u32 {
+        self.0.push(self.0.len() as u32);
+        self.0.len() as u32 - 1
+    }
+
+    fn find(&self, mut u: u32) -> u32 {
+        while self.0[u as usize] != u {
+            u = self.0[u as usize];
+        }
+        u
+    }
+
+    fn unite(&mut self, a: u32, b: u32) {
+        let (a, b) = (self.find(a), self.find(b));
+        self.0[a.max(b) as usize] = a.min(b);
+    }
 }

@@ -3,7 +3,7 @@
 //! A block runs any number of times, so one run of it is chosen: entry `gradient`
 //! is the entry itself with a parameter `run`, and with everything of interest
 //! carried out of the blocks around the `grad` as it was in that run. What is
-//! differentiated, the gradient, what the loops carried into the round, and what
+//! differentiated, the gradient, what the loops carried into the iteration, and what
 //! the blocks read of variables and queues: to the gradient the latter are given,
 //! so entry `value` has them as parameters. It is the entry up to the `grad`, with
 //! the blocks around it opened up.
@@ -215,7 +215,7 @@ fn writes(func: &Func, id: NodeId, out: &mut BTreeSet<VarId>) {
 }
 
 /// Reads of one variable with no write between them, mapped to the first. A loop
-/// starts with what its last round wrote.
+/// starts with what its last iteration wrote.
 fn same_reads(func: &Func, blocks: &[Block]) -> BTreeMap<ValueId, ValueId> {
     let mut current: BTreeMap<VarId, ValueId> = BTreeMap::new();
     let mut out = BTreeMap::new();

@@ -50,7 +50,7 @@ pub fn section(op: Op) -> &'static str {
         _ if !def.regions.is_empty() => 6,
         _ if def.effect != Effect::Pure => 5,
         _ if has("stream") => 4,
-        Lower::Contract(_) => 3,
+        Lower::Contract(_) | Lower::AddRows => 3,
         _ if has("window") => 3,
         Lower::Reduce(_) | Lower::Scan(_) => 1,
         Lower::Expand(_) if has("axes") => 1,

@@ -35,7 +35,7 @@ pub fn fills(op: Op) -> bool {
 
 /// The queue or reader the op is about.
 pub fn source<'a>(cx: &InferCx<'a>) -> Result<&'a QueueInfo, InferError> {
-    cx.var.and_then(|v| v.queue.as_deref()).ok_or_else(|| {
+    cx.var.and_then(|v| v.symbol.elements()).map(|info| &**info).ok_or_else(|| {
         InferError::new("E0440", format!("`{}` needs a queue", cx.op))
             .at(Place::Op, "this does not name a queue")
             .help("declare one at the top level: `queue q: fifo(f32[2], capacity: 64)`")

@@ -5,7 +5,7 @@ use crate::op::{InferCx, InferError, Place};
 
 /// The type of the variable the op is about.
 pub fn variable<'a>(cx: &InferCx<'a>) -> Result<&'a TensorType, InferError> {
-    cx.var.filter(|v| v.queue.is_none()).map(|v| &v.ty).ok_or_else(|| {
+    cx.var.filter(|v| v.symbol.is_variable()).map(|v| &v.ty).ok_or_else(|| {
         InferError::new("E0430", format!("`{}` needs a variable", cx.op))
             .at(Place::Op, "this does not name a variable")
             .help("declare one at the top level: `var name: f32[..] = zeros`")

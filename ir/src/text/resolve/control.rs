@@ -157,7 +157,7 @@ impl Resolver<'_> {
             let Some(init) = &p.default else {
                 self.error(
                     Diag::error("E0144", format!("`{}` needs a first value", p.name.text))
-                        .at(p.name.span, "carried from round to round")
+                        .at(p.name.span, "carried from iteration to iteration")
                         .help(format!("write `{} = ...`", p.name.text)),
                 );
                 ok = false;
@@ -244,7 +244,7 @@ impl Resolver<'_> {
                         )
                         .at(value.span, format!("this is {ty}"))
                         .also(carried[i].0.span, format!("it starts as {}", types[i]))
-                        .help("a carried value keeps its type and shape in every round"),
+                        .help("a carried value keeps its type and shape in every iteration"),
                     );
                 }
             }

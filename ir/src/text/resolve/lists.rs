@@ -11,31 +11,31 @@ use crate::diag::{Diag, Span};
 use crate::text::ast::{Arg, Block, Call, Each, Expr};
 use std::rc::Rc;
 
-/// Rounds of one `for`.
-const MAX_ROUNDS: i128 = 65_536;
+/// Iterations of one `for`.
+const MAX_ITERATIONS: i128 = 65_536;
 
 /// Items of one list.
 const MAX_ITEMS: usize = 1 << 20;
 
 impl Resolver<'_> {
     /// The body once for each item. It is no block of its own: names given in it are
-    /// seen by the next round and by what follows.
+    /// seen by the next iteration and by what follows.
     pub(super) fn for_stmt(&mut self, each: &[Each], body: &Block) -> Val {
-        let Some(rounds) = self.rounds(each) else { return Val::Poison };
+        let Some(iterations) = self.iterations(each) else { return Val::Poison };
         // Its own names mean afterwards what they meant before.
         let hidden: Vec<Option<Bound>> = each
             .iter()
             .map(|e| self.frame().scopes.last().and_then(|s| s.get(&e.name.text)).cloned())
             .collect();
-        for round in 0..rounds.first().map_or(0, Vec::len) {
+        for iteration in 0..iterations.first().map_or(0, Vec::len) {
             if self.full() || !self.work(1, body.span) {
                 break;
             }
-            self.name_items(each, &rounds, round);
+            self.name_items(each, &iterations, iteration);
             let before = self.diags.len();
-            self.frame().rounds.push(round);
+            self.frame().iterations.push(iteration);
             self.statements(&body.stmts, false);
-            self.frame().rounds.pop();
+            self.frame().iterations.pop();
             if self.diags.len() != before {
                 break;
             }
@@ -52,14 +52,14 @@ impl Resolver<'_> {
 
     /// `[f(x) for x in list]`. The names of the `for` are not seen outside.
     pub(super) fn every(&mut self, item: &Expr, each: &[Each]) -> Val {
-        let Some(rounds) = self.rounds(each) else { return Val::Poison };
+        let Some(iterations) = self.iterations(each) else { return Val::Poison };
         let mut out = vec![];
-        for round in 0..rounds.first().map_or(0, Vec::len) {
+        for iteration in 0..iterations.first().map_or(0, Vec::len) {
             self.frame().scopes.push(Default::default());
-            self.name_items(each, &rounds, round);
-            self.frame().rounds.push(round);
+            self.name_items(each, &iterations, iteration);
+            self.frame().iterations.push(iteration);
             let val = self.expr(item, None);
-            self.frame().rounds.pop();
+            self.frame().iterations.pop();
             self.frame().scopes.pop();
             if val.is_poison() || self.full() {
                 return Val::Poison;
@@ -91,18 +91,18 @@ impl Resolver<'_> {
         Rc::new(items.iter().map(read).collect())
     }
 
-    fn name_items(&mut self, each: &[Each], rounds: &[Vec<Spanned>], round: usize) {
+    fn name_items(&mut self, each: &[Each], iterations: &[Vec<Spanned>], iteration: usize) {
         let build = self.build.id;
-        for (each, items) in each.iter().zip(rounds) {
-            let bound = Bound { val: items[round].val.clone(), span: each.name.span, build };
+        for (each, items) in each.iter().zip(iterations) {
+            let bound = Bound { val: items[iteration].val.clone(), span: each.name.span, build };
             self.frame().set(each.name.text.clone(), bound);
         }
     }
 
     /// The items of every list, all of one length.
-    fn rounds(&mut self, each: &[Each]) -> Option<Vec<Vec<Spanned>>> {
+    fn iterations(&mut self, each: &[Each]) -> Option<Vec<Vec<Spanned>>> {
         let mut out: Vec<Vec<Spanned>> = vec![];
-        // The first list that says how many rounds there are.
+        // The first list that says how many iterations there are.
         let mut length: Option<(usize, Span)> = None;
         for item in each {
             let items = if item.range { self.range_items(item)? } else { self.items_of(item)? };
@@ -205,7 +205,7 @@ impl Resolver<'_> {
             (Val::Int(a), Val::Int(_)) if each.end.is_none() => {
                 Some(vec![Spanned { val: Val::Int(a), span }])
             }
-            (Val::Int(a), Val::Int(b)) if b.saturating_sub(a) <= MAX_ROUNDS => {
+            (Val::Int(a), Val::Int(b)) if b.saturating_sub(a) <= MAX_ITERATIONS => {
                 if !self.work((b - a).max(0) as usize, span) {
                     return None;
                 }
@@ -213,9 +213,12 @@ impl Resolver<'_> {
             }
             (Val::Int(_), Val::Int(_)) => {
                 self.error(
-                    Diag::error("E0472", format!("`for` has more than {MAX_ROUNDS} rounds"))
-                        .at(span.to(end_span), "each is written out when the graph is compiled")
-                        .help("use `while` for long loops"),
+                    Diag::error(
+                        "E0472",
+                        format!("`for` has more than {MAX_ITERATIONS} iterations"),
+                    )
+                    .at(span.to(end_span), "each is written out when the graph is compiled")
+                    .help("use `while` for long loops"),
                 );
                 None
             }

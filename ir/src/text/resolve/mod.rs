@@ -53,7 +53,7 @@ use std::sync::Arc;
 const MAX_NODES: usize = 500_000;
 /// Expressions, blocks and calls inside each other, over all inlined functions.
 const MAX_DEPTH: usize = 400;
-/// Expressions looked at, rounds of `for` and items of lists put together: a bound
+/// Expressions looked at, iterations of `for` and items of lists put together: a bound
 /// on what `let`s and functions of numbers may make of a small file.
 const MAX_WORK: usize = 4_000_000;
 /// Errors after which nothing more is looked for.

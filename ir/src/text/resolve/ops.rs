@@ -7,6 +7,7 @@ use super::Resolver;
 use super::scope::{Spanned, Val};
 use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
+use crate::graph::Symbol;
 use crate::lower::Lower;
 use crate::op::{Effect, ElementKind, InferError, Place};
 use crate::ops::bounds;
@@ -191,7 +192,7 @@ impl Resolver<'_> {
         op_span: Span,
         span: Span,
     ) -> Val {
-        if let Some(info) = self.graph.vars[var].queue.clone() {
+        if let Some(info) = self.graph.vars[var].symbol.elements().cloned() {
             return self.apply_to_queue(op, var, &info, operands, attrs, op_span, span);
         }
         let ty = self.graph.vars[var].ty.clone();
@@ -470,9 +471,13 @@ impl Resolver<'_> {
                     if !var.span.is_none() && !diag.labels.iter().any(|l| l.span == var.span) {
                         diag = diag.also(
                             var.span,
-                            match &var.queue {
-                                Some(_) => format!("`{}` is where it comes from", var.name),
-                                None => format!("`{}` is declared {}", var.name, var.ty),
+                            match &var.symbol {
+                                Symbol::Variable => {
+                                    format!("`{}` is declared {}", var.name, var.ty)
+                                }
+                                Symbol::Queue(_) | Symbol::Reader(_) => {
+                                    format!("`{}` is where it comes from", var.name)
+                                }
                             },
                         );
                     }

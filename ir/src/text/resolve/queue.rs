@@ -8,12 +8,11 @@ use super::ops::{AttrArg, count};
 use super::scope::{Bound, Spanned, Val};
 use crate::build::NodeSpec;
 use crate::diag::{Diag, Span};
-use crate::graph::Var;
+use crate::graph::{Symbol, Var};
 use crate::ops::queue::{fills, is_queue_op};
 use crate::text::ast::{Arg, EntryItem, Expr, ExprKind, Name, QueueItem};
 use crate::text::names::nearest;
 use crate::{DType, Op, OpDef, TensorType, VarId};
-use std::sync::Arc;
 use tfc_abi::plan::{Format, Part, QueueInfo, QueueKind, ReaderInfo};
 
 /// Kinds of queues, and the options each takes.
@@ -45,7 +44,7 @@ impl Resolver<'_> {
         let id = self.graph.vars.push(Var {
             name: info.name.clone(),
             ty: TensorType::scalar(DType::I64),
-            queue: Some(Arc::new(info)),
+            symbol: Symbol::holding(info),
             user: true,
             device,
             span: item.name.span,
@@ -283,8 +282,8 @@ impl Resolver<'_> {
         let symbol = &self.graph.vars[var];
         let (name, declared) = (symbol.name.clone(), symbol.span);
         let wants = Op::from_name(def.name).is_some_and(is_queue_op);
-        match (&symbol.queue, wants) {
-            (None, true) => {
+        match (&symbol.symbol, wants) {
+            (Symbol::Variable, true) => {
                 self.error(
                     Diag::error("E0440", format!("`{name}` is not a queue"))
                         .at(span, format!("`{}` works on queues and readers", def.name))
@@ -292,21 +291,18 @@ impl Resolver<'_> {
                 );
                 false
             }
-            (Some(_), false) => {
+            (Symbol::Queue(_) | Symbol::Reader(_), false) => {
                 self.queue_as_value(var, span);
                 false
             }
-            _ => true,
+            (Symbol::Variable, false) | (Symbol::Queue(_) | Symbol::Reader(_), true) => true,
         }
     }
 
     /// A queue where a value or a variable is wanted.
     pub(super) fn queue_as_value(&mut self, var: VarId, span: Span) {
         let symbol = &self.graph.vars[var];
-        let word = match symbol.queue.as_deref() {
-            Some(QueueInfo { kind: QueueKind::Reader(_), .. }) => "reader",
-            _ => "queue",
-        };
+        let word = if let Symbol::Reader(_) = symbol.symbol { "reader" } else { "queue" };
         let diag = Diag::error("E0441", format!("`{}` is a {word}, not a tensor", symbol.name))
             .at(span, "it has no value of its own")
             .also(symbol.span, "declared here")

@@ -138,8 +138,8 @@ pub struct Frame {
     /// Prefix of the names of values and variables: `logits.`, `adam.w1.`.
     pub path: Rc<str>,
     pub owner: Owner,
-    /// Which round of each `for` around this place it is, outermost first.
-    pub rounds: Vec<usize>,
+    /// Which iteration of each `for` around this place it is, outermost first.
+    pub iterations: Vec<usize>,
     /// Layers called and variables declared here so far: name and place.
     pub labels: BTreeMap<String, Span>,
     /// Calls of functions made from here so far, by path element.
@@ -163,7 +163,7 @@ impl Frame {
             scopes: vec![BTreeMap::new()],
             path: "".into(),
             owner: Owner::Body,
-            rounds: vec![],
+            iterations: vec![],
             labels: BTreeMap::new(),
             calls: BTreeMap::new(),
             func: None,

@@ -6,7 +6,7 @@ use super::scope::{Bound, Build, Frame, Owner, Slots, Spanned, Val, Version};
 use super::types::Failure;
 use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
-use crate::graph::Var;
+use crate::graph::{Symbol, Var};
 use crate::text::ast::{Block, EntryItem, Expr, ExprKind, TypeExpr, VarItem};
 use crate::text::device;
 use crate::text::names::nearest;
@@ -46,7 +46,7 @@ impl Resolver<'_> {
     pub(super) fn local_var(&mut self, item: &VarItem) {
         let frame = self.frame();
         let mut element = item.name.text.to_string();
-        frame.rounds.iter().for_each(|n| element.push_str(&format!(".{n}")));
+        frame.iterations.iter().for_each(|n| element.push_str(&format!(".{n}")));
         let (owner, func) = (frame.owner.clone(), frame.func);
         let prefix = match &owner {
             Owner::Body => format!("{}.", self.build.func.name),
@@ -223,8 +223,14 @@ impl Resolver<'_> {
         let ty = self.var_type(item)?;
         let device = self.declared_device(&item.device).ok()?;
         let span = item.name.span;
-        let id =
-            self.graph.vars.push(Var { name: name.clone(), ty, queue: None, user, device, span });
+        let id = self.graph.vars.push(Var {
+            name: name.clone(),
+            ty,
+            symbol: Symbol::Variable,
+            user,
+            device,
+            span,
+        });
         self.var_names.insert(name, id);
         Some(id)
     }
@@ -285,7 +291,7 @@ impl Resolver<'_> {
             .graph
             .vars
             .iter()
-            .filter(|(id, var)| var.queue.is_none() && !self.assigned.contains(id))
+            .filter(|(id, var)| var.symbol.is_variable() && !self.assigned.contains(id))
             .map(|(id, _)| id)
             .collect();
         for id in missing {
@@ -365,7 +371,7 @@ impl Resolver<'_> {
 
     /// The variable's value here: one read for each version.
     pub(super) fn read(&mut self, var: VarId, span: Span) -> Option<ValueId> {
-        if self.graph.vars[var].queue.is_some() {
+        if !self.graph.vars[var].symbol.is_variable() {
             self.queue_as_value(var, span);
             return None;
         }

@@ -305,7 +305,7 @@ impl Resolver<'_> {
                     return None;
                 };
                 let mut element = self.label_of(callee, label, func);
-                self.frame().rounds.iter().for_each(|n| element.push_str(&format!(".{n}")));
+                self.frame().iterations.iter().for_each(|n| element.push_str(&format!(".{n}")));
                 self.claim(&element, callee.span)?;
                 let path: Rc<str> = format!("{path}{element}.").into();
                 Some(Place { path: path.clone(), owner: Owner::Weights { path, model: false } })

@@ -1,7 +1,7 @@
 //! Which variables a block may write, found without building it.
 //!
 //! A `while` needs to know before its body is built: what the body writes has
-//! another value in the second round, so it cannot be read outside. Too many is
+//! another value in the second iteration, so it cannot be read outside. Too many is
 //! safe, too few is not.
 
 use super::Resolver;

@@ -21,9 +21,6 @@ impl Planner<'_> {
         let node = &func.nodes[id];
         let result = node.results[0];
         let Lower::Contract(kind) = node.op.def().lower else { return };
-        if kind == Contraction::ScatterAdd {
-            return self.scatter_add(node, region, steps);
-        }
         let (lhs, rhs) = contract_operands(func, node);
         let (rows, cols, col_axes) = match kind {
             Contraction::MatMul => {
@@ -162,9 +159,7 @@ fn conv(func: &Func, node: &Node, kind: Contraction) -> contract::Conv {
         Contraction::Conv2dGradInput => (result.shape.clone(), ty(1), ty(0), ConvKind::GradInput),
         Contraction::Conv2dGradFilter => (ty(0), result.shape.clone(), ty(1), ConvKind::GradFilter),
         Contraction::Conv2d => (ty(0), ty(1), result.shape.clone(), ConvKind::Forward),
-        Contraction::MatMul | Contraction::ScatterAdd => {
-            unreachable!("`{}` is no convolution", node.op.name())
-        }
+        Contraction::MatMul => unreachable!("`{}` is no convolution", node.op.name()),
     };
     let pair = |name: &str, at: [usize; 2], default: u32| -> [u32; 2] {
         let list = node.attrs.ints(name);

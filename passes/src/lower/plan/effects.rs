@@ -22,6 +22,10 @@ impl Planner<'_> {
                 steps.push(self.routine(routine, ints, node, region));
                 return Ok(());
             }
+            Lower::AddRows => {
+                self.add_rows(node, region, steps);
+                return Ok(());
+            }
             _ => return Err(vec![not_compiled(node)]),
         };
         match (kind, node.var) {

@@ -1,7 +1,7 @@
 //! Steps on queues.
 
 use super::Planner;
-use crate::lower::schedule;
+use crate::lower::hazards::waits;
 use tfc_abi::plan::{QueueAction, QueueStep, Step};
 use tfc_ir::{Dim, Node, RegionId, VarId};
 
@@ -14,7 +14,7 @@ impl Planner<'_> {
         node: &Node,
         region: RegionId,
     ) -> Step {
-        if schedule::waits(self.graph, node) {
+        if waits(self.graph, node) {
             // Before the step proper, which reads and writes after its waits.
             let wait = self.tick();
             self.waits.push(wait);

@@ -1,18 +1,55 @@
-//! What a program costs: the time of its kernels after fusion, in nanoseconds.
+//! The cost model: what is cheap enough to be computed again, what may share a kernel,
+//! and what kernels cost, in nanoseconds. The e-graph, the min-cut and fusion ask here
+//! and have no numbers of their own; what one element of an op costs comes from its
+//! lowering ([`tfc_ir::element`]).
 //!
 //! A kernel is a value that has to be in memory together with everything that
 //! can be computed on the way to it; it costs a launch, its contraction, the
 //! larger of its other arithmetic and its traffic, and some of the smaller,
-//! because they overlap only in part. This follows the fuser closely enough to compare two programs, not to
-//! predict a run. Sizes that are only known when the program runs are taken as
-//! [`CostModel::unknown_dim`].
+//! because they overlap only in part. Sizes that are only known when the program runs
+//! are taken as [`UNKNOWN_DIM`].
+//!
+//! The e-graph compares programs that are never lowered, so it has to estimate their
+//! kernels: [`within`] is the rule it goes by, and a test compares the count with the
+//! kernels that fusion makes of whole training steps.
 //!
 //! The constants were measured by `examples/bench/calibrate.rs`; see
 //! `docs/optimizer.md`.
 
-use tfc_ir::element::map_cost;
+use tfc_ir::element::{ElementCost, map_cost};
 use tfc_ir::lower::{Contraction, Lower, Reduction};
 use tfc_ir::{Attrs, Dim, Op, TensorType};
+
+/// Size taken for a dim that is only known when the program runs.
+pub const UNKNOWN_DIM: i64 = 64;
+/// Nodes in one kernel, at most: keeps compile time linear and recursion flat.
+pub const MAX_MEMBERS: usize = 64;
+/// A producer that reads memory is computed again in this many kernels, at most.
+pub const MAX_COPIES: usize = 8;
+/// Different indices one kernel asks a value's elements at, at most: each is a copy
+/// of the code, and what the value is computed from is asked for by every copy.
+pub const MAX_PULLS: usize = 8;
+/// Full reductions up to this many elements may share a kernel with their use.
+pub const SMALL_REDUCTION: i64 = 4096;
+/// Bytes that must be saved by computing values a second time.
+pub const MIN_SAVED: i64 = 4096;
+
+/// Operations on an element that take no longer than storing and loading it.
+pub const CHEAP: u32 = 6;
+/// The same for a value that would otherwise be kept from the forward to the backward
+/// pass, and is long out of cache then: less than any elementary function but a
+/// reciprocal root.
+const CHEAP_TO_KEEP_NOT: u32 = 10;
+
+/// Whether computing an element again takes no longer than storing and loading it.
+pub fn repeats(cost: &ElementCost) -> bool {
+    cost.ops <= CHEAP && !cost.loops
+}
+
+/// Whether an elementwise op is rather computed again than kept for the backward pass.
+pub fn repeats_for_memory(op: Op) -> bool {
+    map_cost(op).ops <= CHEAP_TO_KEEP_NOT
+}
 
 #[derive(Clone, Copy, Debug)]
 pub struct CostModel {
@@ -38,7 +75,7 @@ impl Default for CostModel {
             scalar: 32.0,
             contraction: 104.0,
             exposed: 0.1,
-            unknown_dim: 64,
+            unknown_dim: UNKNOWN_DIM,
         }
     }
 }
@@ -66,9 +103,23 @@ pub fn role(op: Op) -> Role {
         Lower::Index(_) => Role::Index,
         Lower::Reshape => Role::View,
         Lower::Constant => Role::Literal,
-        Lower::Contract(_) | Lower::Call(..) => Role::Contract,
+        Lower::Contract(_) | Lower::AddRows | Lower::Call(..) => Role::Contract,
         Lower::Reduce(_) | Lower::Scan(_) | Lower::Expand(_) => Role::Reduce,
         Lower::Step(_) | Lower::Never => Role::Leaf,
+    }
+}
+
+/// Whether the kernel of a reader computes a value on the way. `grows` if the reader has
+/// more elements, `copies` if it repeats the value's.
+pub fn within(value: Role, reader: Role, copies: bool, grows: bool) -> bool {
+    match value {
+        Role::Leaf => false,
+        Role::Literal => true,
+        // A map at the same shape is the epilogue.
+        Role::Contract | Role::Reduce => reader == Role::Map && !grows,
+        // Recomputing a map for every copy a broadcast makes costs more than storing it.
+        Role::Map => reader != Role::Contract && !(copies && grows),
+        Role::Index | Role::View => reader != Role::Contract,
     }
 }
 
@@ -98,6 +149,7 @@ impl CostModel {
     pub fn work(&self, op: Op, attrs: &Attrs, args: &[&TensorType], out: &TensorType) -> f64 {
         match op.def().lower {
             Lower::Contract(kind) => self.contraction_work(kind, attrs, args, out),
+            Lower::AddRows => 4.0 * args.get(2).map_or(0.0, |updates| self.elements(updates)),
             Lower::Map(_) => f64::from(map_cost(op).ops.max(1)),
             Lower::Index(_) => 0.5,
             Lower::Reduce(Reduction::ArgMax | Reduction::ArgMin) => 2.0,
@@ -124,7 +176,6 @@ impl CostModel {
                 let inner = dim(a, if attrs.bool("trans_a") { 2 } else { 1 });
                 2.0 * self.elements(out) * inner
             }
-            (Contraction::ScatterAdd, [_, _, updates, ..]) => 4.0 * self.elements(updates),
             // Every element of the output side meets the filters of one channel.
             (Contraction::Conv2d, [_, filter]) => self.convolution(out, filter),
             (Contraction::Conv2dGradInput, [ct, filter]) => self.convolution(ct, filter),
@@ -132,9 +183,7 @@ impl CostModel {
             _ => self.elements(out),
         }
     }
-}
 
-impl CostModel {
     fn convolution(&self, output: &TensorType, filter: &TensorType) -> f64 {
         let channels = filter.shape.first().map_or(1, |d| self.size(d)).max(1);
         2.0 * self.elements(output) * self.elements(filter) / channels as f64
