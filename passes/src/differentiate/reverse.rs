@@ -408,7 +408,7 @@ impl Reverse<'_, '_> {
         let (then, _) = self.enter();
         let mut names = vec![];
         for &v in carried {
-            let name = self.record.stack(&self.r.new, "round", v);
+            let name = self.record.stack(&self.r.new, "iteration", v);
             self.push(&name, v, &node.origin())?;
             names.push(name);
         }
