@@ -8,7 +8,8 @@
 //!
 //! - this file: values, statements, entries, and how they print;
 //! - [`elementwise`], [`movement`], [`contraction`], [`control`]: the productions;
-//! - [`check`]: a graph in every float mode against the interpreter;
+//! - [`check`]: a graph in every float mode against the interpreter; [`rounding`]: how
+//!   far that lets a result be off;
 //! - [`bits`]: elementwise graphs in strict mode, to the last bit;
 //! - [`shrink`]: the smallest part of an entry that still fails.
 //!
@@ -20,6 +21,7 @@ mod contraction;
 mod control;
 mod elementwise;
 mod movement;
+mod rounding;
 pub mod shrink;
 
 use crate::feeds::Rng;
