@@ -16,6 +16,9 @@ pub struct JitProgram {
     plan: Vec<u8>,
     consts: Aligned,
     code: Code,
+    /// Encoded; empty if there is none.
+    gpu: Vec<u8>,
+    gpu_driver: *const u8,
 }
 
 // SAFETY: nothing is written after construction; the code only reads its
@@ -72,7 +75,8 @@ fn place(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, Codegen
     let version = Version { features: code.features, reserved: 0, kernels: kernels.as_ptr() };
     let version = Box::new(version);
     let consts = Aligned::copy(consts);
-    Ok(JitProgram { module: Some(module), kernels, version, plan, consts, code })
+    let (gpu, gpu_driver) = (vec![], std::ptr::null());
+    Ok(JitProgram { module: Some(module), kernels, version, plan, consts, code, gpu, gpu_driver })
 }
 
 impl JitProgram {
@@ -87,7 +91,21 @@ impl JitProgram {
             kernel_count: self.kernels.len(),
             consts: self.consts.bytes().as_ptr(),
             consts_len: self.consts.bytes().len(),
+            gpu: if self.gpu.is_empty() { std::ptr::null() } else { self.gpu.as_ptr() },
+            gpu_len: self.gpu.len(),
+            gpu_driver: self.gpu_driver,
         }
+    }
+
+    /// Adds code for GPUs: an encoded [`tfc_abi::gpu::Gpu`], and what of the runtime
+    /// drives them.
+    pub fn set_gpu(&mut self, table: Vec<u8>, driver: *const u8) {
+        (self.gpu, self.gpu_driver) = (table, driver);
+    }
+
+    /// What it has for GPUs, encoded; empty if nothing.
+    pub fn gpu(&self) -> &[u8] {
+        &self.gpu
     }
 
     /// The code as data, to be saved.

@@ -36,7 +36,7 @@ mod wide;
 
 pub use code::{Code, Fix, KernelCode, compile};
 pub use jit::{JitProgram, host, jit, jit_for, load};
-pub use object::{Exports, ObjectOptions, object};
+pub use object::{Exports, ForGpu, ObjectOptions, object};
 pub use target::Cpu;
 pub use text::{asm_text, clif_text};
 

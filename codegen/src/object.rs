@@ -24,6 +24,17 @@ pub struct ObjectOptions {
     pub cpu: Cpu,
     /// As Rust names it; the machine that compiles if none.
     pub triple: Option<String>,
+    /// What it carries for GPUs.
+    pub gpu: Option<ForGpu>,
+}
+
+/// Code for GPUs beside that for the CPU.
+#[derive(Clone, Debug)]
+pub struct ForGpu {
+    /// An encoded [`tfc_abi::gpu::Gpu`].
+    pub table: Vec<u8>,
+    /// What of the runtime drives them, by its symbol.
+    pub driver: String,
 }
 
 /// What the object offers to others; all else in it is its own.
@@ -61,7 +72,22 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
     let consts = bytes(&mut module, "consts", program.consts.clone(), BUFFER_ALIGN)?;
     let desc = module.declare_data("program", Linkage::Local, false, false).map_err(backend)?;
     let versions = version_list(&mut module, &versions, &tables)?;
-    descriptor(&mut module, desc, program, versions, tables.len(), plan, consts)?;
+    let mut parts = vec![
+        (offset_of!(ProgramDesc, plan), plan),
+        (offset_of!(ProgramDesc, versions), versions),
+        (offset_of!(ProgramDesc, consts), consts),
+    ];
+    let mut gpu_len = 0;
+    if let Some(gpu) = &options.gpu {
+        gpu_len = gpu.table.len();
+        let driver = module.declare_data(&gpu.driver, Linkage::Import, false, false);
+        parts.push((
+            offset_of!(ProgramDesc, gpu),
+            bytes(&mut module, "gpu", gpu.table.clone(), 16)?,
+        ));
+        parts.push((offset_of!(ProgramDesc, gpu_driver), driver.map_err(backend)?));
+    }
+    descriptor(&mut module, desc, program, tables.len(), gpu_len, &parts)?;
     match &options.exports {
         Exports::Main { function } => main_function(&mut module, isa.as_ref(), desc, function)?,
         Exports::Library { names, interface, runtime } => {
@@ -191,10 +217,9 @@ fn descriptor(
     module: &mut ObjectModule,
     id: DataId,
     program: &Program,
-    versions: DataId,
     version_count: usize,
-    plan: DataId,
-    consts: DataId,
+    gpu_len: usize,
+    parts: &[(usize, DataId)],
 ) -> Result<(), CodegenError> {
     let mut image = vec![0u8; size_of::<ProgramDesc>()];
     let mut put = |at: usize, bytes: &[u8]| image[at..at + bytes.len()].copy_from_slice(bytes);
@@ -204,17 +229,13 @@ fn descriptor(
     put(offset_of!(ProgramDesc, plan_len), &plan_len.to_le_bytes());
     put(offset_of!(ProgramDesc, kernel_count), &program.kernels.len().to_le_bytes());
     put(offset_of!(ProgramDesc, consts_len), &program.consts.len().to_le_bytes());
+    put(offset_of!(ProgramDesc, gpu_len), &gpu_len.to_le_bytes());
     let mut data = DataDescription::new();
     data.define(image.into());
     data.set_align(8);
-    let pointers = [
-        (offset_of!(ProgramDesc, plan), plan),
-        (offset_of!(ProgramDesc, versions), versions),
-        (offset_of!(ProgramDesc, consts), consts),
-    ];
-    for (at, target) in pointers {
-        let target = module.declare_data_in_data(target, &mut data);
-        data.write_data_addr(at as u32, target, 0);
+    for (at, target) in parts {
+        let target = module.declare_data_in_data(*target, &mut data);
+        data.write_data_addr(*at as u32, target, 0);
     }
     module.define_data(id, &data).map_err(backend)
 }

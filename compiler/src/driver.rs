@@ -47,6 +47,28 @@ pub struct Options {
     /// Also compile the versions of entries that several processes run together; see
     /// [`Module::join`](crate::Module::join). Executables have them.
     pub replicas: bool,
+    /// What to run on.
+    pub device: Device,
+}
+
+/// What a module runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The CPU.
+    #[default]
+    Cpu,
+    /// An NVIDIA GPU, by its number. The CPU does what only it can do: files, queues,
+    /// what the graph prints.
+    Cuda(u32),
+}
+
+impl From<tfc_runtime::Choice> for Device {
+    fn from(choice: tfc_runtime::Choice) -> Device {
+        match choice {
+            tfc_runtime::Choice::Any | tfc_runtime::Choice::Cpu => Device::Cpu,
+            tfc_runtime::Choice::Cuda(number) => Device::Cuda(number),
+        }
+    }
 }
 
 impl Options {
@@ -126,6 +148,20 @@ impl Options {
         self
     }
 
+    /// Runs the module on a device. Without that device loading fails (E0840).
+    ///
+    /// ```no_run
+    /// use tfc::{Device, Options};
+    /// let graph = tfc::parse("graph g\nentry f(x: f32[2]) -> (y: f32[2]) { return x + 1.0 }")?;
+    /// let module = tfc::compile_with(&graph, &Options::new().device(Device::Cuda(0)))?;
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device(mut self, device: Device) -> Options {
+        self.device = device;
+        self
+    }
+
     /// Gives the module this many threads of its own.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
@@ -158,6 +194,7 @@ impl std::fmt::Debug for Options {
             .field("math", &self.math)
             .field("no_opt", &self.no_opt)
             .field("replicas", &self.replicas)
+            .field("device", &self.device)
             .field("loop_memory", &self.loop_memory)
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)

@@ -6,7 +6,7 @@ use crate::link::{self, LinkOptions, Output};
 use crate::{dump, header, runtime_object, target};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use tfc_codegen::{CodegenError, Cpu, Exports, ObjectOptions};
+use tfc_codegen::{CodegenError, Cpu, Exports, ForGpu, ObjectOptions};
 use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_runtime::files;
@@ -88,6 +88,8 @@ pub struct Emitter<'a> {
     pub prefix: &'a str,
     /// The CPUs it is for.
     pub cpu: Cpu,
+    /// The GPUs it is for besides, as 80 for `sm_80`, if it is for any.
+    pub gpus: Option<Vec<u32>>,
 }
 
 impl Emitter<'_> {
@@ -116,7 +118,7 @@ impl Emitter<'_> {
             Artifact::Header => header::header(&self.program.plan, &self.symbols()).into_bytes(),
             Artifact::Graph => self.graph_text.as_bytes().to_vec(),
             Artifact::Kernels => dump::kernels(self.program).into_bytes(),
-            Artifact::Plan => self.program.plan_text().into_bytes(),
+            Artifact::Plan => self.plan_text().into_bytes(),
             Artifact::Clif => tfc_codegen::clif_text(self.program).map_err(bug)?.into_bytes(),
             Artifact::Asm => tfc_codegen::asm_text(self.program).map_err(bug)?.into_bytes(),
             Artifact::Ptx => self.ptx()?.text().into_bytes(),
@@ -127,16 +129,34 @@ impl Emitter<'_> {
         })
     }
 
-    /// For every GPU since Volta.
+    /// With copies, if it is for a GPU.
+    fn plan_text(&self) -> String {
+        if self.gpus.is_none() {
+            return self.program.plan_text();
+        }
+        let plan = tfc_codegen::ptx::on_gpu(&self.program.plan);
+        Program { plan, ..Program::default() }.plan_text()
+    }
+
+    /// For every GPU since Volta, or the newest that is named.
     fn ptx(&self) -> Result<tfc_codegen::ptx::Compiled> {
-        tfc_codegen::ptx::compile(self.program, tfc_codegen::ptx::BASELINE.arch)
-            .map_err(|e| Error::bug(e.to_string()))
+        let named = self.gpus.iter().flatten().copied().max();
+        let arch = named.unwrap_or(tfc_codegen::ptx::BASELINE.arch);
+        tfc_codegen::ptx::compile(self.program, arch).map_err(|e| Error::bug(e.to_string()))
     }
 
     fn object(&self, exports: Exports) -> Result<Vec<u8>> {
         let target = &self.link.target;
         let triple = (!target.is_host()).then(|| target.triple.clone());
-        let options = ObjectOptions { exports, cpu: self.cpu, triple };
+        let gpu = match &self.gpus {
+            None => None,
+            Some(archs) => {
+                let table = tfc_codegen::ptx::table(self.program, archs).map_err(no_code)?;
+                let driver = runtime_object::symbol(runtime_object::CUDA, &target.id);
+                Some(ForGpu { table: table.encode(), driver })
+            }
+        };
+        let options = ObjectOptions { exports, cpu: self.cpu, triple, gpu };
         tfc_codegen::object(self.program, &options).map_err(no_code)
     }
 

@@ -1,6 +1,6 @@
 //! A graph compiled in memory, ready to call.
 
-use crate::driver::{self, Compiled, Options};
+use crate::driver::{self, Compiled, Device, Options};
 use crate::error::{Error, Result};
 use crate::value::feed::Given;
 use crate::value::outputs::Names;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tfc_codegen::JitProgram;
+use tfc_codegen::{CodegenError, JitProgram};
 use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_ir::{DType, Graph, Tensor};
@@ -109,7 +109,10 @@ impl Module {
         cpu: tfc_codegen::Cpu,
     ) -> Result<Module> {
         let code = tfc_codegen::jit_for(&compiled.program, cpu);
-        let code = code.map_err(|e| Error::bug(e.to_string()))?;
+        let mut code = code.map_err(|e| Error::bug(e.to_string()))?;
+        if options.device != Device::Cpu {
+            add_gpu(&mut code, &compiled.program).map_err(|e| Error::bug(e.to_string()))?;
+        }
         // SAFETY: the code was generated from the plan in it: nobody outside this
         // crate can put a `Compiled` together.
         unsafe { Module::from_code(code, options) }
@@ -127,6 +130,10 @@ impl Module {
                 None => tfc_runtime::Sandbox::default(),
             },
             keep: Some(Box::new(code.clone())),
+            device: match options.device {
+                Device::Cpu => tfc_runtime::Choice::Cpu,
+                Device::Cuda(number) => tfc_runtime::Choice::Cuda(number),
+            },
             ..tfc_runtime::Options::default()
         };
         // SAFETY: the descriptor points into `code`, which the model keeps; the
@@ -540,12 +547,24 @@ fn in_rust(error: tfc_runtime::Error) -> Error {
 /// Generates code and loads it.
 #[cfg(feature = "cli")]
 pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
-    let code = tfc_codegen::jit(program).map_err(|e| tfc_runtime::Error::bug(e.to_string()))?;
+    let bug = |e: tfc_codegen::CodegenError| tfc_runtime::Error::bug(e.to_string());
+    let mut code = tfc_codegen::jit(program).map_err(bug)?;
+    if let tfc_runtime::Choice::Cuda(_) = options.device {
+        add_gpu(&mut code, program).map_err(bug)?;
+    }
     let desc = code.desc();
     let options = tfc_runtime::Options { keep: Some(Box::new(code)), ..options };
     // SAFETY: the descriptor points into `code`, which the model keeps, and which
     // was generated from the plan in it.
     unsafe { Model::load_with(&desc, options) }
+}
+
+/// Code for GPUs: for all that can run the program, and for those with tensor cores of
+/// their own.
+fn add_gpu(code: &mut JitProgram, program: &Program) -> std::result::Result<(), CodegenError> {
+    let table = tfc_codegen::ptx::table(program, &[tfc_codegen::ptx::AMPERE.arch])?;
+    code.set_gpu(table.encode(), (&raw const tfc_runtime::cuda::TFC_CUDA).cast());
+    Ok(())
 }
 
 impl<R: Arrays> Entry<R> {

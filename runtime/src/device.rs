@@ -1,13 +1,10 @@
-//! What carries out steps: a device with memory of its own.
+//! What carries out steps: the CPU of the process, and devices with memory of their own.
 //!
-//! The executor decides what runs when; a device only does what it is told, one
-//! step at a time or, from several threads, several. It may return before a step
-//! is done, as long as the steps it was given later see the results: whoever else
-//! wants them calls [`Device::synchronise`] first.
-//!
-//! [`Cpu`] is the first of them. A GPU, or a task in another process, would be
-//! others: kernels go by their number in the plan, so that each device has code of
-//! its own for them, and copies are steps.
+//! The executor decides what runs when; a device only does what it is told. [`Cpu`] is
+//! given one step at a time or, from several threads, several. An [`Accelerator`] is given
+//! all steps between two that need the CPU at once ([`Task`]), with what waits for what,
+//! and makes of them something that can be run again and again ([`Sequence`]). Kernels go
+//! by their number in the plan, so that each device has code of its own for them.
 
 use crate::calls;
 use crate::conv::{self, ConvArgs};
@@ -16,8 +13,8 @@ use crate::gemm::{self, MatMulArgs};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use std::sync::Arc;
-use tfc_abi::KernelFn;
-use tfc_abi::plan::Func;
+use tfc_abi::plan::{BufId, DeviceId, Func};
+use tfc_abi::{DType, KernelFn};
 
 /// Bytes a core copies in a nanosecond, roughly.
 pub(crate) const COPIED_PER_NS: i64 = 8;
@@ -63,39 +60,96 @@ pub(crate) struct Range {
     pub splits: bool,
 }
 
-/// # Safety
-/// Of all the methods that are unsafe: buffers are this device's, valid for what
-/// the step does with them, and nothing that runs at the same time writes what it
-/// touches or touches what it writes.
-pub(crate) trait Device: Send + Sync {
-    /// Memory of at least so many bytes.
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>>;
+/// Devices besides the CPU, numbered as in the plan from 1.
+pub(crate) trait Accelerator: Send + Sync {
+    /// Memory of at least so many bytes. Its address means nothing to the CPU.
+    fn allocate(&self, device: DeviceId, bytes: usize) -> Result<Box<dyn Memory>>;
 
-    /// # Safety
-    /// As said for the trait.
-    unsafe fn launch(&self, call: &KernelCall, range: Range) -> Result<()>;
+    /// Memory of the CPU that copies from and to devices go through.
+    fn staging(&self, bytes: usize) -> Result<Box<dyn Memory>>;
 
-    /// # Safety
-    /// As said for the trait.
-    unsafe fn matmul(&self, args: &MatMulArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()>;
+    /// Where empty buffers are: a few bytes that may be read.
+    fn nothing(&self, device: DeviceId) -> *mut u8;
 
-    /// # Safety
-    /// As said for the trait.
-    unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()>;
+    /// Whether it can carry out a routine on these element types.
+    fn runs(&self, func: Func, dtype: DType, ids: DType) -> bool;
 
-    /// # Safety
-    /// As said for the trait.
-    unsafe fn call(&self, func: Func, args: &calls::Args) -> Result<()>;
-
-    /// Copies between this device and itself or the CPU. Both places may be one;
-    /// else they do not overlap.
+    /// Copies to a device, and waits for it.
     ///
     /// # Safety
-    /// As said for the trait; one side may be the CPU's.
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, bytes: usize) -> Result<()>;
+    /// The memory is the device's, has as many bytes, and nothing else uses it.
+    unsafe fn write(&self, device: DeviceId, src: &[u8], dst: *mut u8) -> Result<()>;
 
-    /// Waits until all it was given is done.
-    fn synchronise(&self) -> Result<()>;
+    /// Copies from a device, and waits for it.
+    ///
+    /// # Safety
+    /// As [`Accelerator::write`]; others may read.
+    unsafe fn read(&self, device: DeviceId, src: *const u8, dst: &mut [u8]) -> Result<()>;
+
+    /// Makes tasks ready to run, at these run-time dims of the program.
+    fn sequence(&self, tasks: &[Task], dims: &[i64]) -> Result<Box<dyn Sequence>>;
+}
+
+/// Tasks that follow one another without the CPU.
+pub(crate) trait Sequence: Send {
+    /// Runs them, and waits for the last.
+    fn run(&mut self) -> Result<()>;
+}
+
+/// What a device besides the CPU is to do.
+pub(crate) struct Task {
+    pub device: DeviceId,
+    pub what: What,
+    /// Earlier tasks of the sequence that must be done before.
+    pub after: Vec<u32>,
+}
+
+/// Addresses are the device's own, but for those on the CPU's side of a copy, which are in
+/// memory from [`Accelerator::staging`].
+pub(crate) enum What {
+    Kernel {
+        kernel: u32,
+        bufs: Vec<*mut u8>,
+        dims: Vec<i64>,
+    },
+    /// The factors, then the product or the epilogue's buffers. The product is named as in
+    /// the plan that the program carries.
+    Contraction {
+        entry: u32,
+        product: BufId,
+        bufs: Vec<*mut u8>,
+    },
+    Routine {
+        func: Func,
+        dtype: DType,
+        ids: DType,
+        bufs: Vec<*mut u8>,
+        ints: Vec<i64>,
+    },
+    /// With zeros.
+    Fill {
+        at: *mut u8,
+        bytes: usize,
+    },
+    /// To the device.
+    Up {
+        src: *const u8,
+        dst: *mut u8,
+        bytes: usize,
+    },
+    /// From the device.
+    Down {
+        src: *const u8,
+        dst: *mut u8,
+        bytes: usize,
+    },
+    /// From a device, which may be the same.
+    Copy {
+        from: DeviceId,
+        src: *const u8,
+        dst: *mut u8,
+        bytes: usize,
+    },
 }
 
 /// The CPU of the process: its memory, its threads, compiled kernels.
@@ -115,12 +169,18 @@ impl Cpu {
     }
 }
 
-impl Device for Cpu {
-    fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
+/// # Safety
+/// Of all the methods that are unsafe: buffers are valid for what the step does with
+/// them, and nothing that runs at the same time writes what it touches or touches what it
+/// writes.
+impl Cpu {
+    pub fn allocate(&self, bytes: usize) -> Result<Box<dyn Memory>> {
         Ok(Box::new(Bytes::zeroed(bytes)?))
     }
 
-    unsafe fn launch(&self, call: &KernelCall, range: Range) -> Result<()> {
+    /// # Safety
+    /// As said above.
+    pub unsafe fn launch(&self, call: &KernelCall, range: Range) -> Result<()> {
         let Range { extent, work, splits } = range;
         let threads = if splits { self.pool.parts_for(extent, work) } else { 1 };
         if threads == 1 {
@@ -137,7 +197,13 @@ impl Device for Cpu {
         Ok(())
     }
 
-    unsafe fn matmul(&self, args: &MatMulArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
+    /// # Safety
+    /// As said above.
+    pub unsafe fn matmul(
+        &self,
+        args: &MatMulArgs<'_>,
+        epilogue: Option<&KernelCall>,
+    ) -> Result<()> {
         // SAFETY: the caller's promise; the epilogue's range is inside the result.
         unsafe {
             match epilogue {
@@ -152,7 +218,9 @@ impl Device for Cpu {
         Ok(())
     }
 
-    unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
+    /// # Safety
+    /// As said above.
+    pub unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
         // SAFETY: as for the matrix product.
         unsafe {
             match epilogue {
@@ -167,12 +235,16 @@ impl Device for Cpu {
         Ok(())
     }
 
-    unsafe fn call(&self, func: Func, args: &calls::Args) -> Result<()> {
+    /// # Safety
+    /// As said above.
+    pub unsafe fn call(&self, func: Func, args: &calls::Args) -> Result<()> {
         // SAFETY: the caller's promise.
         unsafe { calls::call(func, args) }
     }
 
-    unsafe fn copy(&self, src: *const u8, dst: *mut u8, bytes: usize) -> Result<()> {
+    /// # Safety
+    /// As said above.
+    pub unsafe fn copy(&self, src: *const u8, dst: *mut u8, bytes: usize) -> Result<()> {
         if src == dst.cast_const() {
             return Ok(());
         }
@@ -193,10 +265,6 @@ impl Device for Cpu {
             // SAFETY: the caller's promise; two buffers are one or apart.
             unsafe { ends.copy(lo, hi) }
         });
-        Ok(())
-    }
-
-    fn synchronise(&self) -> Result<()> {
         Ok(())
     }
 }

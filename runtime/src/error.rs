@@ -38,6 +38,7 @@
 //! | E0805, E0806 | the CPU lacks something; the program is damaged or of another version |
 //! | E0807 | a C header of another library |
 //! | E0810 | a path in the graph leads out of the sandbox |
+//! | E0840, E0841, E0842, E0843 | no GPU, one out of memory, one too old, one that failed |
 //! | E0899 | a bug in tfc |
 //! | E0911, E0912, E0913, E0914 | no such entry, no such option, a value is missing, is wrong |
 

@@ -7,6 +7,7 @@
 //! | [`bind`] | run-time dims from the shapes of feeds, and what to say when they do not fit |
 //! | [`exec`], [`geometry`] | going through the steps, after checking their sizes |
 //! | [`device`], [`calls`] | carrying them out |
+//! | [`cuda`] | doing so on NVIDIA's GPUs |
 //! | [`state`] | variables and who may touch them when |
 //! | [`queue`], [`reader`] | elements between threads, records from files |
 //! | [`pool`] | threads |
@@ -32,6 +33,7 @@ pub mod capi;
 pub mod checkpoint;
 pub mod cli;
 pub mod conv;
+pub mod cuda;
 mod device;
 pub mod error;
 pub mod exec;
@@ -49,6 +51,7 @@ pub mod model;
 pub mod net;
 mod numerics;
 pub mod peaks;
+mod place;
 pub mod pool;
 pub mod profile;
 pub mod queue;
@@ -62,6 +65,7 @@ pub mod tensor;
 pub use call::{CallOptions, CancelToken};
 pub use error::{Error, ErrorCode, Kind, Result};
 pub use model::{Model, Options, Prepared, Print};
+pub use place::Choice;
 pub use pool::Pool;
 pub use sandbox::Sandbox;
 pub use tensor::{FeedView, ResultView, TensorBuf};

@@ -2,13 +2,14 @@
 
 use crate::bind::{bare_dim, used_dims};
 use crate::call::{CallOptions, PLAIN};
-use crate::device::{Cpu, Device};
+use crate::device::{Accelerator, Cpu, Memory};
 use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::exec::{Context, Run};
 use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::net::Group;
+use crate::place::{Choice, Chosen, choose};
 use crate::pool::Pool;
 use crate::queue::Queues;
 use crate::sandbox::Sandbox;
@@ -18,7 +19,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tfc_abi::plan::{self, DeviceKind, Entry, HOST, Home, Plan, Port, Step};
+use tfc_abi::plan::{Entry, HOST, Home, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, cpu};
 
 /// A program ready to be called, from any number of threads.
@@ -27,9 +28,16 @@ use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, 
 /// runs alone on those (see [`crate::state`]).
 pub struct Model {
     pub(crate) plan: Plan,
-    /// In the order of the plan; the first is the CPU.
-    pub(crate) devices: Vec<Box<dyn Device>>,
+    pub(crate) cpu: Cpu,
+    /// What carries out steps of other devices than the CPU.
+    pub(crate) accelerator: Option<Arc<dyn Accelerator>>,
+    /// See [`tfc_abi::place::Placed`].
+    origins: Vec<Vec<u32>>,
+    /// Why it runs on the CPU although it has code for GPUs.
+    instead: Option<Error>,
     pub(crate) consts: Consts,
+    /// Constants on other devices, by device from 1.
+    device_consts: Vec<Box<dyn Memory>>,
     pub(crate) state: State,
     queues: Queues,
     pub(crate) pool: Arc<Pool>,
@@ -164,6 +172,8 @@ pub struct Options {
     pub sandbox: Sandbox,
     /// Leave variables zero; [`Model::init`] fills them.
     pub skip_init: bool,
+    /// What to run on.
+    pub device: Choice,
     /// Kept alive as long as the model.
     pub keep: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -215,23 +225,26 @@ impl Model {
             _copy: copy,
             apart,
         };
-        let state = State::new(&plan.vars)?;
+        // SAFETY: the caller's promise.
+        let chosen = unsafe { choose(desc, plan, options.device) }?;
+        let Chosen { placed, accelerator, instead } = chosen;
+        let plan = placed.plan;
+        let device_consts = device_consts(&plan, &consts, accelerator.as_deref())?;
+        let state = State::new(&plan, accelerator.as_ref())?;
         let queues = Queues::new(&plan, &options.sandbox)?;
         let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
         // Half as much again: the last lanes of a pack may be empty.
         let packs = PackCache::new(variables.saturating_add(consts.len) / 2 * 3);
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
-        let device = |d: &plan::Device| -> Box<dyn Device> {
-            match d.kind {
-                DeviceKind::Cpu => Box::new(Cpu { pool: pool.clone(), kernels: kernels.clone() }),
-            }
-        };
-        let devices = plan.devices.iter().map(device).collect();
         let model = Model {
+            cpu: Cpu { pool: pool.clone(), kernels },
             plan,
-            devices,
+            accelerator,
+            origins: placed.origins,
+            instead,
             consts,
+            device_consts,
             state,
             queues,
             pool,
@@ -246,7 +259,7 @@ impl Model {
         };
         if !options.skip_init {
             model.init()?;
-            model.state.accept_infinities(&model.plan.vars);
+            model.state.accept_infinities(&model.plan.vars)?;
         }
         Ok(model)
     }
@@ -296,6 +309,31 @@ impl Model {
 
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Why it runs on the CPU although it has code for GPUs and was not told to: there is
+    /// none, or it cannot be used.
+    pub fn instead(&self) -> Option<&Error> {
+        self.instead.as_ref()
+    }
+
+    /// The number of one of the plan's entries.
+    pub(crate) fn entry_number(&self, entry: &Entry) -> u32 {
+        self.plan.entries.iter().position(|e| std::ptr::eq(e, entry)).unwrap_or(0) as u32
+    }
+
+    /// The buffer that one stands for in the plan that the program carries.
+    pub(crate) fn origin(&self, entry: u32, buf: u32) -> u32 {
+        self.origins[entry as usize][buf as usize]
+    }
+
+    /// Where a constant is on a device.
+    pub(crate) fn constant(&self, device: u32, index: u32) -> *mut u8 {
+        let offset = self.plan.consts[index as usize].offset;
+        match (device as usize).checked_sub(1).and_then(|d| self.device_consts.get(d)) {
+            Some(all) => all.start().wrapping_add(offset as usize),
+            None => self.consts.ptr(index, offset).cast_mut(),
+        }
     }
 
     /// Queues and readers.
@@ -474,12 +512,19 @@ impl Model {
     }
 
     /// Lends all variables, with their names: as they are between two calls.
-    pub fn with_vars<T>(&self, use_them: impl FnOnce(&[(&str, FeedView<'_>)]) -> T) -> T {
+    pub fn with_vars<T>(
+        &self,
+        use_them: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
+    ) -> Result<T> {
         let all: Vec<u32> = (0..self.plan.vars.len() as u32).collect();
         let _held = self.state.hold_plain(&all, &[]);
         let names = self.plan.vars.iter().map(|v| v.name.as_str());
+        // What is elsewhere is copied here first.
+        let contents =
+            (0..all.len()).map(|v| self.state.contents(v)).collect::<Result<Vec<_>>>()?;
+        let views = self.state.views(&self.plan.vars, &contents);
         // The views are gone before the variables are given back.
-        let views: Vec<_> = names.zip(self.state.views(&self.plan.vars, &_held)).collect();
+        let views: Vec<_> = names.zip(views).collect();
         use_them(&views)
     }
 
@@ -489,7 +534,7 @@ impl Model {
         &self,
         save: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
     ) -> Result<T> {
-        self.with_vars(|vars| match self.state.unfit(&self.plan.vars) {
+        self.with_vars(|vars| match self.state.unfit(&self.plan.vars, vars) {
             Some(e) if !self.allows_nan() => Err(e),
             _ => save(vars),
         })
@@ -581,6 +626,23 @@ impl EntryState {
         ctx.shrink();
         self.lock().push(ctx);
     }
+}
+
+/// A copy of all constants for each device that uses some.
+fn device_consts(
+    plan: &Plan,
+    consts: &Consts,
+    accelerator: Option<&dyn Accelerator>,
+) -> Result<Vec<Box<dyn Memory>>> {
+    let Some(accelerator) = accelerator else { return Ok(vec![]) };
+    let mut out = vec![];
+    for device in 1..plan.devices.len() as u32 {
+        let memory = accelerator.allocate(device, consts.len)?;
+        // SAFETY: there are as many bytes of constants, and of memory.
+        unsafe { accelerator.write(device, slice(consts.ptr, consts.len), memory.start()) }?;
+        out.push(memory);
+    }
+    Ok(out)
 }
 
 /// Whether some step is such, in whichever branch.

@@ -23,22 +23,26 @@
 //!   image is of the version it says.
 
 use crate::call::{Bell, CallOptions, PLAIN};
+use crate::device::{Accelerator, Memory};
 use crate::error::{Error, Result};
 use crate::mem::Bytes;
 use crate::numerics;
 use crate::tensor::{FeedView, TensorBuf, byte_len, type_text};
+use std::borrow::Cow;
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use tfc_abi::DType;
-use tfc_abi::plan::VarInfo;
+use tfc_abi::plan::{DeviceId, HOST, Plan, VarInfo};
 
 /// How many writes of a variable leave an image after somebody asked for one.
 const WANTED: u32 = 64;
 
 pub struct State {
     vars: Vec<Var>,
+    /// Who has the variables that are not here.
+    accelerator: Option<Arc<dyn Accelerator>>,
     gate: Arc<Gate>,
     /// Grows when variables get other memory.
     moves: AtomicU64,
@@ -47,11 +51,18 @@ pub struct State {
 struct Var {
     /// Looked at by those who hold the variable, replaced by whoever holds it
     /// exclusively.
-    memory: UnsafeCell<Bytes>,
+    memory: UnsafeCell<Place>,
     bytes: usize,
     shape: Vec<usize>,
     /// It began with an infinity, or was restored with one, so that it may have one.
     infinite: AtomicBool,
+}
+
+/// Where a variable is.
+enum Place {
+    Here(Bytes),
+    /// On another device.
+    There(DeviceId, Box<dyn Memory>),
 }
 
 // SAFETY: see `memory`; the lock table keeps holders apart.
@@ -104,6 +115,21 @@ impl Bell for Gate {
         drop(self.lock());
         self.freed.notify_all();
     }
+}
+
+/// Memory for a variable, all zeros.
+fn zeros(
+    accelerator: Option<&Arc<dyn Accelerator>>,
+    device: DeviceId,
+    len: usize,
+) -> Result<Place> {
+    let Some(accelerator) = accelerator.filter(|_| device != HOST) else {
+        return Ok(Place::Here(Bytes::zeroed(len)?));
+    };
+    let memory = accelerator.allocate(device, len)?;
+    // SAFETY: the memory is new, and has this many bytes.
+    unsafe { accelerator.write(device, &vec![0; len], memory.start()) }?;
+    Ok(Place::There(device, memory))
 }
 
 /// Whether two sorted lists share a member.
@@ -166,16 +192,16 @@ impl Lock {
 }
 
 impl State {
-    pub fn new(infos: &[VarInfo]) -> Result<State> {
-        let vars = infos
-            .iter()
-            .map(|v| {
+    pub(crate) fn new(plan: &Plan, accelerator: Option<&Arc<dyn Accelerator>>) -> Result<State> {
+        let devices = plan.var_devices().map_err(Error::bug)?;
+        let vars = (plan.vars.iter().zip(devices))
+            .map(|(v, device)| {
                 let shape: Option<Vec<usize>> =
                     v.shape.iter().map(|d| usize::try_from(*d).ok()).collect();
                 let shape = shape.ok_or_else(|| Error::bug("a variable has a negative size"))?;
                 let len = byte_len(v.dtype, &shape)
                     .ok_or_else(|| Error::bug("a variable is too large"))?;
-                let memory = Bytes::zeroed(len).map_err(|e| {
+                let memory = zeros(accelerator, device, len).map_err(|e| {
                     e.note(format!("variable `{}` is {}", v.name, type_text(v.dtype, &shape)))
                 })?;
                 let infinite = AtomicBool::new(false);
@@ -185,7 +211,8 @@ impl State {
         let locks = vars.iter().map(|_| Lock::default()).collect();
         let table = Mutex::new(Table { locks, line: VecDeque::new(), next: 0 });
         let gate = Arc::new(Gate { table, freed: Condvar::new() });
-        Ok(State { vars, gate, moves: AtomicU64::new(0) })
+        let accelerator = accelerator.cloned();
+        Ok(State { vars, accelerator, gate, moves: AtomicU64::new(0) })
     }
 
     /// Takes `reads` shared and `writes` exclusively; they must be disjoint,
@@ -264,7 +291,7 @@ impl State {
 
     /// The variable is held.
     fn copy_of(&self, var: usize) -> Result<Arc<Bytes>> {
-        Ok(Arc::new(Bytes::from_slice(self.bytes(var))?))
+        Ok(Arc::new(Bytes::from_slice(&self.contents(var)?)?))
     }
 
     /// Images of these variables, all as they were at one moment between two
@@ -322,15 +349,52 @@ impl State {
     }
 
     /// The variable's memory, for whoever holds the variable; to write through
-    /// it, exclusively. It is another one when [`State::moves`] has grown.
+    /// it, exclusively. It is another one when [`State::moves`] has grown. Of a variable
+    /// on another device, it is an address of that device.
     pub fn ptr(&self, var: usize) -> *mut u8 {
-        self.bytes(var).as_ptr()
+        match self.place(var) {
+            Place::Here(bytes) => bytes.as_ptr(),
+            Place::There(_, memory) => memory.start(),
+        }
     }
 
     /// As [`State::ptr`].
-    fn bytes(&self, var: usize) -> &Bytes {
+    fn place(&self, var: usize) -> &Place {
         // SAFETY: the caller holds the variable, so nobody replaces its memory.
         unsafe { &*self.vars[var].memory.get() }
+    }
+
+    /// The variable's value, for whoever holds the variable; copied if it is elsewhere.
+    pub(crate) fn contents(&self, var: usize) -> Result<Cow<'_, [u8]>> {
+        match (self.place(var), &self.accelerator) {
+            (Place::Here(bytes), _) => Ok(Cow::Borrowed(bytes)),
+            (Place::There(device, memory), Some(accelerator)) => {
+                let mut bytes = vec![0; self.byte_len(var)];
+                // SAFETY: the memory has this many bytes, and who holds it does not write.
+                unsafe { accelerator.read(*device, memory.start(), &mut bytes) }?;
+                Ok(Cow::Owned(bytes))
+            }
+            _ => Err(Error::bug("a variable is on a device that is not there")),
+        }
+    }
+
+    /// Replaces the variable's value, for whoever holds it exclusively.
+    pub(crate) fn put(&self, var: usize, value: &[u8]) -> Result<()> {
+        if value.len() != self.byte_len(var) {
+            return Err(Error::bug("a value's memory has the wrong size"));
+        }
+        match (self.place(var), &self.accelerator) {
+            (Place::Here(bytes), _) => {
+                // SAFETY: the memory has this many bytes, and is the holder's alone.
+                unsafe { bytes.as_ptr().copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+                Ok(())
+            }
+            (Place::There(device, memory), Some(accelerator)) => {
+                // SAFETY: as above.
+                unsafe { accelerator.write(*device, value, memory.start()) }
+            }
+            _ => Err(Error::bug("a variable is on a device that is not there")),
+        }
     }
 
     /// How often variables got other memory.
@@ -343,34 +407,32 @@ impl State {
         self.gate.lock().locks[var].version
     }
 
-    /// The variables themselves, while all of them are held.
+    /// The variables, of which these are the contents.
     pub fn views<'a>(
         &'a self,
         infos: &'a [VarInfo],
-        held: &'a Held<'_>,
+        contents: &'a [Cow<'a, [u8]>],
     ) -> impl Iterator<Item = FeedView<'a>> {
-        debug_assert_eq!(held.reads.len(), self.vars.len());
-        infos.iter().zip(&self.vars).enumerate().map(|(i, (info, var))| FeedView {
-            dtype: info.dtype,
-            shape: &var.shape,
-            data: self.bytes(i),
-        })
+        debug_assert_eq!(contents.len(), self.vars.len());
+        let vars = infos.iter().zip(&self.vars).zip(contents);
+        vars.map(|((info, var), data)| FeedView { dtype: info.dtype, shape: &var.shape, data })
     }
 
     /// Remembers which variables hold infinities as they are: those mean something.
-    pub(crate) fn accept_infinities(&self, infos: &[VarInfo]) {
+    pub(crate) fn accept_infinities(&self, infos: &[VarInfo]) -> Result<()> {
         let all: Vec<u32> = (0..self.vars.len() as u32).collect();
         let _held = self.hold_plain(&all, &[]);
         for (i, (info, var)) in infos.iter().zip(&self.vars).enumerate() {
-            let finite = numerics::all_finite(info.dtype, self.bytes(i));
+            let finite = numerics::all_finite(info.dtype, &self.contents(i)?);
             var.infinite.store(!finite, Ordering::Relaxed);
         }
+        Ok(())
     }
 
-    /// Why some variable should not be saved; all of them are held.
-    pub(crate) fn unfit(&self, infos: &[VarInfo]) -> Option<Error> {
-        infos.iter().zip(&self.vars).enumerate().find_map(|(i, (info, var))| {
-            let (shape, bytes) = (var.shape.clone(), &self.bytes(i)[..]);
+    /// Why some variable should not be saved, of which these are the contents.
+    pub(crate) fn unfit(&self, infos: &[VarInfo], all: &[(&str, FeedView<'_>)]) -> Option<Error> {
+        infos.iter().zip(&self.vars).zip(all).find_map(|((info, var), (_, view))| {
+            let (shape, bytes) = (var.shape.clone(), view.data);
             let tensor = numerics::Tensor { dtype: info.dtype, shape, bytes };
             numerics::unfit(&info.name, &tensor, var.infinite.load(Ordering::Relaxed))
         })
@@ -380,21 +442,16 @@ impl State {
     pub fn read(&self, infos: &[VarInfo], var: usize) -> Result<TensorBuf> {
         let ids = [var as u32];
         let _held = self.hold_plain(&ids, &[]);
-        TensorBuf::from_bytes(infos[var].dtype, self.shape(var), self.bytes(var))
+        TensorBuf::from_bytes(infos[var].dtype, self.shape(var), &self.contents(var)?)
             .ok_or_else(|| Error::bug("a variable's memory has the wrong size"))
     }
 
     /// Overwrites a variable; the dtype and the shape must be its own.
     pub fn write(&self, infos: &[VarInfo], var: usize, value: FeedView<'_>) -> Result<()> {
         self.check(&infos[var], var, value.dtype, value.shape)?;
-        if self.byte_len(var) != value.data.len() {
-            return Err(Error::bug("a value's memory has the wrong size"));
-        }
         let ids = [var as u32];
         let _held = self.hold_plain(&[], &ids);
-        // SAFETY: the variable is held exclusively, and its memory is this long.
-        unsafe { self.ptr(var).copy_from_nonoverlapping(value.data.as_ptr(), value.data.len()) };
-        Ok(())
+        self.put(var, value.data)
     }
 
     /// Overwrites several variables at once: no call sees some of them old and
@@ -409,9 +466,13 @@ impl State {
         ids.dedup();
         let _held = self.hold_plain(&[], &ids);
         for (var, value) in values {
+            if let Place::There(..) = self.place(var) {
+                self.put(var, value.bytes())?;
+                continue;
+            }
             // SAFETY: the variable is held exclusively: nobody looks at its
             // memory. The new one has as many bytes, being of the same type.
-            unsafe { *self.vars[var].memory.get() = value.into_bytes() };
+            unsafe { *self.vars[var].memory.get() = Place::Here(value.into_bytes()) };
         }
         self.moves.fetch_add(1, Ordering::AcqRel);
         Ok(())
@@ -461,6 +522,10 @@ mod tests {
     use super::*;
     use tfc_abi::DType;
 
+    fn state_of(infos: &[VarInfo]) -> State {
+        State::new(&Plan { vars: infos.to_vec(), ..Plan::default() }, None).unwrap()
+    }
+
     fn infos(n: usize) -> Vec<VarInfo> {
         (0..n)
             .map(|i| VarInfo {
@@ -476,7 +541,7 @@ mod tests {
     #[test]
     fn reads_and_writes_check_types() {
         let infos = infos(2);
-        let state = State::new(&infos).unwrap();
+        let state = state_of(&infos);
         let t = TensorBuf::from_slice(&[2], &[3i64, 4]).unwrap();
         state.write(&infos, 1, t.view()).unwrap();
         assert_eq!(state.read(&infos, 1).unwrap(), t);
@@ -489,7 +554,7 @@ mod tests {
     #[test]
     fn writers_exclude_everybody() {
         let infos = infos(3);
-        let state = State::new(&infos).unwrap();
+        let state = state_of(&infos);
         std::thread::scope(|s| {
             for t in 0..4u32 {
                 let state = &state;
@@ -532,7 +597,7 @@ mod tests {
     // embedding 4: writers starved readers.
     #[test]
     fn calls_get_their_turn_in_the_order_they_came() {
-        let state = State::new(&infos(1)).unwrap();
+        let state = state_of(&infos(1));
         let (v, none) = ([0u32], []);
         // A writer, two readers, a writer and a reader come while another writes.
         let writes = [true, false, false, true, false];
@@ -560,7 +625,7 @@ mod tests {
 
     #[test]
     fn who_does_not_compete_does_not_wait() {
-        let state = State::new(&infos(2)).unwrap();
+        let state = state_of(&infos(2));
         let first = state.hold_plain(&[], &[0]);
         std::thread::scope(|s| {
             s.spawn(|| drop(state.hold_plain(&[0], &[])));
@@ -573,7 +638,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_wait_leaves_the_line() {
-        let state = State::new(&infos(1)).unwrap();
+        let state = state_of(&infos(1));
         let token = crate::call::CancelToken::new();
         let first = state.hold_plain(&[0], &[]);
         std::thread::scope(|s| {
@@ -598,7 +663,7 @@ mod tests {
     #[test]
     fn images_are_the_last_complete_version() {
         let infos = infos(2);
-        let state = State::new(&infos).unwrap();
+        let state = state_of(&infos);
         let seven = TensorBuf::from_slice(&[2], &[7i64, 7]).unwrap();
         assert_eq!(state.images(&[0, 1], PLAIN).unwrap().len(), 2);
         let held = state.hold_plain(&[], &[0]);

@@ -36,6 +36,7 @@ fn a_model_lives_and_dies() {
             sandbox: std::ptr::null(),
             print: None,
             print_data: std::ptr::null_mut(),
+            device: std::ptr::null(),
         };
         let m = (c.load)(library(desc), 7, &options);
         assert!(!m.is_null());

@@ -66,6 +66,7 @@ impl Subject {
             link: LinkOptions { symbols: true, ..LinkOptions::default() },
             prefix: "graph",
             cpu: tfc_codegen::Cpu::Portable,
+            gpus: None,
         };
         emitter.write(Artifact::Executable, &exe, &mut timings).map_err(|e| e.to_string())?;
         let reference =

@@ -53,8 +53,14 @@ impl Program {
             tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).unwrap();
         let link = LinkOptions { symbols: false, ..LinkOptions::default() };
         let cpu = tfc_codegen::Cpu::Portable;
-        let emitter =
-            Emitter { program: compiled.program(), graph_text: "", link, prefix: "m", cpu };
+        let emitter = Emitter {
+            program: compiled.program(),
+            graph_text: "",
+            link,
+            prefix: "m",
+            cpu,
+            gpus: None,
+        };
         emitter.write(Artifact::Executable, &dir.join("stopped"), &mut timings).unwrap();
         let wave = |n: usize| (0..n).map(|i| (i as f32 * 0.37).sin()).collect::<Vec<f32>>();
         let x = TensorBuf::from_slice(&[50, 8], &wave(400)).unwrap();

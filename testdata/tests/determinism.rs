@@ -19,6 +19,7 @@ fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
         link: LinkOptions::default(),
         prefix: "m",
         cpu: tfc_codegen::Cpu::Portable,
+        gpus: None,
     };
     artifacts
         .iter()

@@ -1,25 +1,21 @@
-//! Whole programs on the simulated GPU: every step of a plan that computes, from the
-//! initial variables to a training step, against the interpreter of graphs.
-//!
-//! What a runtime with a driver would do is done here by the test: memory for each
-//! buffer, launches in the order of the plan.
+//! Whole programs on the simulated GPU, as users run them: the runtime loads a simulated
+//! driver (`testdata/cuda`) instead of NVIDIA's and does the rest as on hardware. Results
+//! and variables are compared with the interpreter of graphs.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+use tfc::emit::{Artifact, Emitter};
+use tfc::link::LinkOptions;
 use tfc::load::{Files, parse_as};
-use tfc_abi::plan::{BufId, Entry, Func, Home, Step, Steps};
-use tfc_codegen::ptx;
+use tfc::{Device, ErrorCode, Module, Options};
 use tfc_ir::{Tensor, interp};
-use tfc_kernel::Kernel;
-use tfc_kernel::program::Program;
-use tfc_ptx_sim::{Arg, Device, Launch, Module as Code};
+use tfc_runtime::FeedView;
 use tfc_testdata::corpus::{self, Case};
 use tfc_testdata::directive::Directive;
 use tfc_testdata::ways::in_parallel;
 use tfc_testdata::{compare, feeds};
-
-/// Instructions of one launch, counted once for a warp: what takes more is left out.
-const LIMIT: u64 = 3_000_000;
 
 /// Why a program was not run to its end.
 enum Stop {
@@ -30,270 +26,40 @@ enum Stop {
 
 impl From<String> for Stop {
     fn from(message: String) -> Stop {
-        if message.contains("limit of instructions") {
+        // What the simulator would take too long for.
+        if message.contains("CUDA_ERROR_LAUNCH_TIMEOUT") {
             return Stop::LeftOut("large".into());
         }
         Stop::Failed(message)
     }
 }
 
-impl From<tfc_ptx_sim::Error> for Stop {
-    fn from(e: tfc_ptx_sim::Error) -> Stop {
-        e.to_string().into()
-    }
+/// The simulated driver, beside this test: its crate is one of the test's dependencies.
+fn driver() -> PathBuf {
+    // So that it is built, though nothing of it is called here.
+    let _ = tfc_cuda_sim::cuInit as *const ();
+    let here = std::env::current_exe().expect("a test has a file");
+    let deps = here.parent().expect("in a folder");
+    let library = deps.join("libtfc_cuda_sim.so");
+    assert!(library.exists(), "{} is missing", library.display());
+    library
 }
 
-struct Machine<'a> {
-    program: &'a Program,
-    code: ptx::Compiled,
-    module: Code,
-    device: Device,
-    vars: Vec<u64>,
-    consts: Vec<u64>,
-    dims: Vec<i64>,
-}
-
-/// Memory of this size, of which even nothing may be read a little.
-fn alloc(device: &mut Device, bytes: usize) -> u64 {
-    if bytes == 0 { device.upload(&[0; 16]) } else { device.alloc(bytes) }
-}
-
-fn upload(device: &mut Device, bytes: &[u8]) -> u64 {
-    device.upload(if bytes.is_empty() { &[0; 16] } else { bytes })
-}
-
-/// One call of an entry.
-struct Call<'a> {
-    number: u32,
-    entry: &'a Entry,
-    exprs: Vec<i64>,
-    bufs: Vec<u64>,
-    stacks: BTreeMap<u32, Vec<Vec<u8>>>,
-}
-
-impl<'a> Machine<'a> {
-    fn new(program: &'a Program) -> Result<Machine<'a>, Stop> {
-        let code = ptx::compile(program, 70).map_err(|e| e.to_string())?;
-        let module = Code::parse(&code.text()).map_err(|e| e.to_string())?;
-        let mut device = Device::new();
-        let plan = &program.plan;
-        let size = |shape: &[i64]| shape.iter().product::<i64>() as usize;
-        let vars =
-            plan.vars.iter().map(|v| alloc(&mut device, size(&v.shape) * v.dtype.size())).collect();
-        let consts = plan
-            .consts
-            .iter()
-            .map(|c| {
-                let at = c.offset as usize;
-                upload(&mut device, &program.consts[at..at + c.len as usize])
-            })
-            .collect();
-        let mut machine =
-            Machine { program, code, module, device, vars, consts, dims: vec![0; plan.dims.len()] };
-        if let Some(init) = plan.init {
-            machine.call(init, &[], &BTreeMap::new())?;
+/// Has this process load the simulated driver.
+fn use_simulator() {
+    static SET: OnceLock<()> = OnceLock::new();
+    SET.get_or_init(|| {
+        // SAFETY: nothing here reads the environment but through Rust's own lock.
+        unsafe {
+            std::env::set_var("TFC_CUDA", driver());
+            std::env::set_var("TFC_SIM", "limit=3000000");
         }
-        Ok(machine)
-    }
-
-    fn call(
-        &mut self,
-        number: u32,
-        feeds: &[Vec<u8>],
-        dims: &BTreeMap<String, i64>,
-    ) -> Result<Vec<Vec<u8>>, Stop> {
-        let program = self.program;
-        let entry = &program.plan.entries[number as usize];
-        self.dims =
-            program.plan.dims.iter().map(|d| dims.get(&d.name).copied().unwrap_or(0)).collect();
-        let exprs: Vec<i64> = entry.exprs.iter().map(|e| e.eval(&self.dims).unwrap_or(0)).collect();
-        let before = self.device.live();
-        let feeds: Vec<u64> = feeds.iter().map(|f| upload(&mut self.device, f)).collect();
-        let slots: Vec<u64> = entry
-            .slots
-            .iter()
-            .map(|s| alloc(&mut self.device, exprs[*s as usize] as usize))
-            .collect();
-        let lengths: Vec<usize> =
-            entry.buffers.iter().map(|b| exprs[b.len as usize] as usize * b.dtype.size()).collect();
-        let results: Vec<u64> = entry
-            .results
-            .iter()
-            .map(|r| alloc(&mut self.device, lengths[r.buf as usize]))
-            .collect();
-        let bufs = entry
-            .buffers
-            .iter()
-            .map(|b| match b.home {
-                Home::Param(i) => feeds[i as usize],
-                Home::Result(i) => results[i as usize],
-                Home::Var(i) => self.vars[i as usize],
-                Home::Const(i) => self.consts[i as usize],
-                Home::Slot(i) => slots[i as usize],
-            })
-            .collect();
-        let mut call = Call { number, entry, exprs, bufs, stacks: BTreeMap::new() };
-        self.steps(&mut call, &entry.steps)?;
-        let mut out = vec![];
-        for (port, ptr) in entry.results.iter().zip(&results) {
-            let at = call.bufs[port.buf as usize];
-            // A result may be another buffer: a variable, or a parameter.
-            let from = if matches!(entry.buffers[port.buf as usize].home, Home::Result(_)) {
-                *ptr
-            } else {
-                at
-            };
-            out.push(self.device.read(from, lengths[port.buf as usize])?);
-        }
-        for ptr in feeds.into_iter().chain(slots).chain(results) {
-            self.device.free(ptr)?;
-        }
-        assert_eq!(self.device.live(), before, "memory of the device is left over");
-        Ok(out)
-    }
-
-    fn steps(&mut self, call: &mut Call, steps: &Steps) -> Result<(), Stop> {
-        for step in steps.iter() {
-            self.step(call, step)?;
-        }
-        Ok(())
-    }
-
-    fn bytes(&self, call: &Call, buf: BufId) -> Result<Vec<u8>, Stop> {
-        let b = &call.entry.buffers[buf as usize];
-        let len = call.exprs[b.len as usize] as usize * b.dtype.size();
-        Ok(self.device.read(call.bufs[buf as usize], len)?)
-    }
-
-    fn step(&mut self, call: &mut Call, step: &Step) -> Result<(), Stop> {
-        let left_out = |what: &str| Err(Stop::LeftOut(what.into()));
-        match step {
-            Step::Launch(l) => {
-                let kernel = &self.program.kernels[l.kernel as usize];
-                let dims: Vec<i64> = l.dims.iter().map(|d| call.exprs[*d as usize]).collect();
-                let args: Vec<u64> = l.bufs.iter().map(|b| call.bufs[*b as usize]).collect();
-                let launch = self.code.kernels[l.kernel as usize].launch.clone();
-                let names: Vec<&str> = kernel.dims.iter().map(|d| &**d).collect();
-                self.launch(None, &launch, &args, &names, &dims)?;
-            }
-            Step::MatMul(m) => self.contract(call, [m.a, m.b], m.c, m.epilogue.as_ref())?,
-            Step::Conv(c) => self.contract(call, [c.lhs, c.rhs], c.out, c.epilogue.as_ref())?,
-            Step::Copy { src, dst } => {
-                let bytes = self.bytes(call, *src)?;
-                self.device.write(call.bufs[*dst as usize], &bytes)?;
-            }
-            Step::Call(c) => match c.func {
-                Func::Zero => {
-                    let b = &call.entry.buffers[c.bufs[0] as usize];
-                    let len = call.exprs[b.len as usize] as usize * b.dtype.size();
-                    self.device.write(call.bufs[c.bufs[0] as usize], &vec![0; len])?;
-                }
-                func => {
-                    let ty = |i: usize| call.entry.buffers[c.bufs[i] as usize].dtype;
-                    let Some(kernel) = ptx::routine(func, ty(0), ty(1)) else {
-                        return left_out("a routine of the CPU");
-                    };
-                    let args: Vec<u64> = c.bufs.iter().map(|b| call.bufs[*b as usize]).collect();
-                    let dims: Vec<i64> = c.ints.iter().map(|d| call.exprs[*d as usize]).collect();
-                    self.routine(&kernel, &args, &dims)?;
-                }
-            },
-            Step::If { cond, then, otherwise } => {
-                let yes = self.bytes(call, *cond)?[0] != 0;
-                self.steps(call, if yes { then } else { otherwise })?;
-            }
-            Step::While { head, cond, body } => loop {
-                self.steps(call, head)?;
-                if self.bytes(call, *cond)?[0] == 0 {
-                    break;
-                }
-                self.steps(call, body)?;
-            },
-            Step::Push { stack, src } => {
-                let bytes = self.bytes(call, *src)?;
-                call.stacks.entry(*stack).or_default().push(bytes);
-            }
-            Step::Pop { stack, dst, .. } => {
-                let top = call.stacks.entry(*stack).or_default().pop();
-                let bytes = top.ok_or("an empty stack".to_string())?;
-                self.device.write(call.bufs[*dst as usize], &bytes)?;
-            }
-            // The CPU's: they look, and change nothing.
-            Step::Print { .. }
-            | Step::Assert { .. }
-            | Step::CheckIndex(_)
-            | Step::CheckFinite(_) => {}
-            _ => return left_out("files or queues"),
-        }
-        Ok(())
-    }
-
-    fn contract(
-        &mut self,
-        call: &Call,
-        factors: [BufId; 2],
-        product: BufId,
-        epilogue: Option<&tfc_abi::plan::Epilogue>,
-    ) -> Result<(), Stop> {
-        let code = &self.code.contractions[&(call.number, product)];
-        let (entries, workspace) = (code.entries.clone(), code.workspace.clone());
-        let of: &[BufId] = epilogue.map_or(std::slice::from_ref(&product), |e| &e.bufs);
-        let mut args: Vec<u64> = factors.iter().chain(of).map(|b| call.bufs[*b as usize]).collect();
-        let names: Vec<&str> = self.program.plan.dims.iter().map(|d| d.name.as_str()).collect();
-        let dims = self.dims.clone();
-        let size = |name: &str| names.iter().position(|n| *n == name).map(|i| dims[i]);
-        let extra = match workspace {
-            Some(bytes) => {
-                let bytes = bytes.eval(&size).ok_or("a size without value".to_string())?;
-                Some(alloc(&mut self.device, bytes as usize))
-            }
-            None => None,
-        };
-        args.extend(extra);
-        for entry in &entries {
-            self.launch(None, &entry.launch, &args, &names, &dims)?;
-        }
-        if let Some(extra) = extra {
-            self.device.free(extra)?;
-        }
-        Ok(())
-    }
-
-    fn routine(&mut self, kernel: &Kernel, args: &[u64], dims: &[i64]) -> Result<(), Stop> {
-        let (entry, _) = ptx::kernel(kernel).map_err(|e| e.to_string())?;
-        let module = Code::parse(&ptx::module(std::slice::from_ref(&entry)))?;
-        let names: Vec<&str> = kernel.dims.iter().map(|d| &**d).collect();
-        self.launch(Some(&module), &entry.launch, args, &names, dims)
-    }
-
-    fn launch(
-        &mut self,
-        module: Option<&Code>,
-        launch: &ptx::Launch,
-        ptrs: &[u64],
-        names: &[&str],
-        dims: &[i64],
-    ) -> Result<(), Stop> {
-        let size = |name: &str| names.iter().position(|n| *n == name).map(|i| dims[i]);
-        let mut grid = [0; 3];
-        for (n, of) in grid.iter_mut().zip(&launch.grid) {
-            let blocks = of.eval(&size).ok_or("a size without value".to_string())?;
-            *n = u32::try_from(blocks).map_err(|e| e.to_string())?;
-        }
-        if grid.contains(&0) {
-            return Ok(());
-        }
-        let args: Vec<Arg> =
-            ptrs.iter().map(|p| Arg::Ptr(*p)).chain(dims.iter().map(|d| Arg::I64(*d))).collect();
-        let block = [launch.block, 1, 1];
-        let launch = Launch { entry: &launch.entry, grid, block, args: &args, limit: LIMIT };
-        self.device.launch(module.unwrap_or(&self.module), &launch)?;
-        Ok(())
-    }
+    });
 }
 
 /// Runs every entry of a case both ways; gives how many calls were compared.
 fn agree(case: &Case) -> Result<usize, Stop> {
+    use_simulator();
     let directive = match case.text.starts_with("//!") {
         true => Directive::parse(&case.text)?,
         false => Directive::default(),
@@ -301,52 +67,56 @@ fn agree(case: &Case) -> Result<usize, Stop> {
     let files = Files::in_dir(case.path.parent().unwrap_or(Path::new("")));
     let name = case.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let graph = parse_as(&name, &case.text, &files).map_err(|e| e.to_string())?.graph;
-    let options = tfc::Options::default();
+    let options = Options::new().device(Device::Cuda(0)).print(|_| {}).threads(1);
     let mut timings = tfc::driver::Timings::default();
     let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
         .map_err(|e| e.to_string())?;
-    let program = compiled.program();
-    if !program.plan.queues.is_empty() {
+    if !compiled.program().plan.queues.is_empty() {
         return Err(Stop::LeftOut("queues".into()));
     }
     let reference = tfc_passes::pipeline::run_passes(&graph, &["differentiate"])
         .map_err(|diags| format!("{} findings", diags.len()))?;
     let initial = interp::State::new(&reference).map_err(|e| e.to_string())?;
+    let module = Module::from_compiled(&compiled, &options).map_err(|e| e.to_string())?;
+    let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
+    module.set_directory(dir.path());
     let mut calls = 0;
     for entry in graph.entries.iter().filter(|e| !e.runner) {
-        let Some(number) = program.plan.entries.iter().position(|e| e.name == entry.name) else {
-            continue;
-        };
+        let Ok(number) = module.model().entry(&entry.name) else { continue };
         for dims in directive.assignments(&feeds::dims(entry)) {
             let feeds = feeds::feeds(entry, &directive, &dims);
             let tensors: Vec<Tensor> = feeds.iter().map(|(_, t)| t.clone()).collect();
             let mut state = initial.clone();
-            // What is refused is refused before it gets to a GPU.
-            let Ok(want) = interp::run(&reference, &entry.name, &tensors, &mut state) else {
-                continue;
-            };
-            let mut machine = Machine::new(program)?;
-            let bytes: Vec<Vec<u8>> = feeds.iter().map(|(_, t)| t.bytes().to_vec()).collect();
             let context = |what: String| {
                 Stop::from(format!("{}: `{}` with {dims:?}: {what}", case.name, entry.name))
             };
-            let got = match machine.call(number as u32, &bytes, &dims) {
-                Err(Stop::Failed(e)) => return Err(context(e)),
-                other => other?,
+            let views: Vec<FeedView<'_>> = feeds
+                .iter()
+                .map(|(_, t)| FeedView { dtype: t.dtype(), shape: t.shape(), data: t.bytes() })
+                .collect();
+            module.reset().map_err(|e| context(e.to_string()))?;
+            let got = module.model().call(number, &views);
+            let Ok(want) = interp::run(&reference, &entry.name, &tensors, &mut state) else {
+                if got.is_ok() {
+                    return Err(context("only the interpreter refuses it".into()));
+                }
+                continue;
             };
+            let got = got.map_err(|e| context(e.to_string()))?;
             for ((name, w), got) in entry.result_names.iter().zip(&want).zip(got) {
-                let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), got.into())
+                let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), got.bytes().into())
                     .ok_or("a tensor of another size".to_string())?;
                 let tol = directive.tol.unwrap_or(compare::default_tolerance(w.dtype()));
                 if let Some(d) = compare::difference(w, &g, tol) {
                     return Err(context(format!("result `{name}`: {d}")));
                 }
             }
-            for (var, ptr) in program.plan.vars.iter().zip(machine.vars.clone()) {
+            let vars = &module.model().plan().vars;
+            for (i, var) in vars.iter().enumerate() {
                 let of = graph.vars.iter().find(|(_, v)| v.name == var.name);
                 let Some(w) = of.and_then(|(id, _)| state.get(id)) else { continue };
-                let bytes = machine.device.read(ptr, w.bytes().len())?;
-                let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), bytes.into())
+                let got = module.model().read_var(i).map_err(|e| context(e.to_string()))?;
+                let g = Tensor::from_bytes(w.dtype(), w.shape().to_vec(), got.bytes().into())
                     .ok_or("a tensor of another size".to_string())?;
                 let tol = directive.vars_tol.or(directive.tol);
                 let tol = tol.unwrap_or(compare::default_tolerance(w.dtype()));
@@ -355,7 +125,7 @@ fn agree(case: &Case) -> Result<usize, Stop> {
                 // to the tolerance.
                 let moment = format!("adam.{}.m", var.name);
                 let slack = match directive.flags.get("adam").map(|lr| lr.parse::<f64>()) {
-                    Some(Ok(lr)) if program.plan.vars.iter().any(|v| v.name == moment) => {
+                    Some(Ok(lr)) if vars.iter().any(|v| v.name == moment) => {
                         vec![2.0 * lr; w.to_f64().len()]
                     }
                     _ => vec![],
@@ -440,4 +210,166 @@ fn a_small_transformer() {
     let head = "//! run; tol = 1e-4; B = 2; tokens = int 0..50; text = int 0..50";
     let case = Case { path, name: "gpt".into(), text: format!("{head}\n{text}") };
     all_agree(&[case], 2);
+}
+
+const LEARN: &str = "graph learn\ndim B\n\
+    use optim\n\
+    var w: f32[3, 2] = [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]\n\
+    entry train(x: f32[B, 3], y: f32[B, 2]) -> (loss: f32[]) {\n\
+      loss = mean((x @ w - y) * (x @ w - y))\n\
+      print(loss, label: \"loss\")\n\
+      minimize loss over [w] with optim.sgd(lr: 0.1)\n\
+      return loss\n\
+    }\n\
+    entry predict(x: f32[B, 3]) -> (y: f32[B, 2]) { return x @ w }\n";
+
+/// An executable with code for GPUs, in a folder of its own.
+fn executable() -> (tempfile::TempDir, PathBuf) {
+    let graph = tfc::parse(LEARN).expect("a graph");
+    let mut timings = tfc::driver::Timings::default();
+    let options = Options::new();
+    let compiled =
+        tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).expect("a program");
+    let dir = tempfile::tempdir().expect("a folder");
+    let exe = dir.path().join("learn");
+    let emitter = Emitter {
+        program: compiled.program(),
+        graph_text: "",
+        link: LinkOptions::default(),
+        prefix: "m",
+        cpu: tfc_codegen::Cpu::Portable,
+        gpus: Some(vec![80]),
+    };
+    emitter.write(Artifact::Executable, &exe, &mut timings).expect("it links");
+    (dir, exe)
+}
+
+const FEEDS: [&str; 4] = ["--feed", "x=[[1, 2, 3], [4, 5, 6]]", "--feed", "y=[[1, 0], [0, 1]]"];
+
+/// Runs an executable on a simulated machine.
+fn run(exe: &Path, simulated: bool, settings: &str, args: &[&str]) -> Output {
+    let mut command = Command::new(exe);
+    command.args(args).current_dir(exe.parent().expect("in a folder"));
+    match simulated {
+        true => command.env("TFC_CUDA", driver()),
+        false => command.env("TFC_CUDA", "/nonexistent/libcuda.so.1"),
+    };
+    command.env("TFC_SIM", settings).output().expect("it starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The same executable on a machine with a GPU and on one without, with checkpoints.
+#[test]
+fn an_executable_uses_the_gpu_there_is() {
+    let (dir, exe) = executable();
+    let train = |device: &str, simulated: bool, log: &str, dir: &str| {
+        let mut args = vec!["train", "--steps", "5", "--device", device];
+        args.extend(["--checkpoint-dir", dir]);
+        args.extend(FEEDS);
+        let mut command = Command::new(&exe);
+        command.args(args).current_dir(exe.parent().expect("in a folder"));
+        let library = if simulated { driver() } else { "/nonexistent".into() };
+        command.env("TFC_CUDA", library).env("TFC_SIM_LOG", log).output().expect("it starts")
+    };
+    let log = dir.path().join("log");
+    let gpu = train("cuda", true, &log.to_string_lossy(), "on_gpu");
+    assert!(gpu.status.success(), "{}", text(&gpu.stderr));
+    let cpu = train("cpu", false, "", "on_cpu");
+    assert!(cpu.status.success(), "{}", text(&cpu.stderr));
+    // Sums of three terms are made in one order: the same losses to the last digit shown.
+    assert_eq!(text(&gpu.stdout), text(&cpu.stdout));
+    assert_eq!(text(&gpu.stderr), text(&cpu.stderr));
+    let counts = std::fs::read_to_string(&log).expect("the simulator's counts");
+    let count = |name: &str| -> u64 {
+        let word = counts.split_whitespace().find_map(|w| w.strip_prefix(name));
+        word.and_then(|n| n.strip_prefix('=')).and_then(|n| n.parse().ok()).expect(name)
+    };
+    assert!(count("launches") >= 5 && count("graphs") >= 3, "{counts}");
+    // A run that was saved on the GPU goes on without one, and says so.
+    let mut args = vec!["train", "--steps", "6", "--resume", "--checkpoint-dir", "on_gpu"];
+    args.extend(FEEDS);
+    let resumed = run(&exe, false, "", &args);
+    assert!(resumed.status.success(), "{}", text(&resumed.stderr));
+    assert!(text(&resumed.stderr).contains("note: this runs on the CPU"), "{resumed:?}");
+    // The code that drives GPUs is in this executable, and it is still small.
+    let size = exe.metadata().expect("a file").len();
+    assert!(size < if cfg!(debug_assertions) { 16 << 20 } else { 4 << 20 }, "{size} bytes");
+}
+
+/// What can go wrong with a GPU is said in our words, and nothing is left half done.
+#[test]
+fn faults_are_errors_that_say_what_to_do() {
+    let (_dir, exe) = executable();
+    let mut args = vec!["train", "--steps", "4", "--device", "cuda"];
+    args.extend(FEEDS);
+    for (simulated, settings, code, says) in [
+        (false, "", "E0840", "cannot be loaded"),
+        (true, "no-device", "E0840", "finds no GPU"),
+        (true, "old-driver", "E0842", "NVIDIA's driver is too old"),
+        (true, "old-gpu", "E0842", "the GPU is too old"),
+        (true, "bad-ptx", "E0842", "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"),
+        (true, "memory=300", "E0841", "the GPU is out of memory"),
+        (true, "lost=3", "E0843", "the GPU failed"),
+    ] {
+        let out = run(&exe, simulated, settings, &args);
+        let said = text(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{settings}: {said}");
+        assert!(said.contains(code) && said.contains(says), "{settings}: {said}");
+        assert!(said.contains("help:") && said.contains("--device cpu"), "{settings}: {said}");
+        if code != "E0841" && code != "E0843" {
+            // Unless it was demanded, the program runs on the CPU.
+            let args: Vec<&str> =
+                args.iter().copied().filter(|a| !["--device", "cuda"].contains(a)).collect();
+            let out = run(&exe, simulated, settings, &args);
+            assert!(out.status.success(), "{settings}: {}", text(&out.stderr));
+            assert!(text(&out.stderr).contains("this runs on the CPU"), "{settings}");
+        }
+    }
+    let mut args = vec!["predict", "--device", "cuda:7"];
+    args.extend(&FEEDS[..2]);
+    let said = text(&run(&exe, true, "devices=2", &args).stderr);
+    assert!(said.contains("there is no GPU number 7: there are 2 GPUs"), "{said}");
+}
+
+/// Whatever the order in which streams get on, and on whichever GPU.
+#[test]
+fn the_order_of_streams_does_not_matter() {
+    let (_dir, exe) = executable();
+    let mut args = vec!["train", "--steps", "4", "--device", "cuda:1"];
+    args.extend(FEEDS);
+    let outs: Vec<String> = (1..6)
+        .map(|seed| {
+            let out = run(&exe, true, &format!("devices=2,order={seed}"), &args);
+            assert!(out.status.success(), "{}", text(&out.stderr));
+            text(&out.stdout)
+        })
+        .collect();
+    assert!(outs.iter().all(|o| *o == outs[0]), "{outs:?}");
+}
+
+/// From Rust: variables are the module's wherever they are.
+#[test]
+fn a_module_on_a_gpu_is_called_as_any_other() {
+    use_simulator();
+    let graph = tfc::parse(LEARN).expect("a graph");
+    let on = |device| Module::from_graph(&graph, &Options::new().device(device).print(|_| {}));
+    let (gpu, cpu) = (on(Device::Cuda(0)).expect("a GPU"), on(Device::Cpu).expect("a CPU"));
+    let (x, y) = (ndarray::array![[1.0f32, 2.0, 3.0]], ndarray::array![[1.0f32, 0.0]]);
+    for _ in 0..4 {
+        let loss = |m: &Module| -> f32 {
+            m.call("train", (&x, &y)).expect("a step").scalar("loss").expect("a loss")
+        };
+        assert_eq!(loss(&gpu), loss(&cpu));
+    }
+    assert_eq!(gpu.var::<f32>("w").expect("w"), cpu.var::<f32>("w").expect("w"));
+    gpu.set_var("w", &ndarray::array![[1.0f32, 0.0], [0.0, 1.0], [0.0, 0.0]]).expect("w is set");
+    let out: Vec<Vec<f32>> = (0..3)
+        .map(|_| gpu.call("predict", (&x,)).expect("a result").into_arrays().expect("an array"))
+        .collect();
+    assert_eq!(out, vec![vec![1.0, 2.0]; 3]);
+    let e = on(Device::Cuda(9)).err().expect("there is one GPU");
+    assert_eq!(e.code(), ErrorCode::NO_GPU);
 }

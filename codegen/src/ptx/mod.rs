@@ -9,6 +9,7 @@
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
 //!   the tiled product; [`mma`]: the same on tensor cores;
 //! - [`routines`]: what the runtime does on the CPU by itself;
+//! - [`table`]: all of it as the runtime reads it;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
 //!
 //! # Calling convention
@@ -42,11 +43,13 @@ mod rows;
 pub mod schedule;
 mod sides;
 mod stage;
+mod table;
 mod tile;
 
 pub use contract::{Contracted, Request, contraction};
 pub use routines::routine;
 pub use schedule::Schedule;
+pub use table::{on_gpu, table};
 
 use crate::CodegenError;
 use std::collections::BTreeMap;

@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tfc_runtime::Choice;
 use tfc_runtime::cli::{args as program, bench};
 
 #[derive(Parser, Debug)]
@@ -72,6 +73,8 @@ pub enum Command {
     Gradcheck(Gradcheck),
     /// List the ops, or describe one
     Ops(Ops),
+    /// List what programs can run on here
+    Devices,
     /// Print a completion script for a shell
     Completions(Completions),
 }
@@ -177,9 +180,15 @@ pub struct Compile {
     pub cpu: CpuKind,
 
     /// The machine programs are for, as Rust names it, such as aarch64-unknown-linux-gnu or
-    /// x86_64-unknown-linux-musl [default: this one]
-    #[arg(long, value_name = "TRIPLE")]
+    /// x86_64-unknown-linux-musl [default: this one]; `cuda` adds code for NVIDIA's GPUs,
+    /// alone or after a comma
+    #[arg(long, value_name = "TRIPLE|cuda")]
     pub target: Option<String>,
+
+    /// GPUs whose own instructions may be used, such as sm_80,sm_90; older ones, down to
+    /// sm_70, can still run the program
+    #[arg(long, value_delimiter = ',', value_name = "ARCH", value_parser = gpu_arch)]
+    pub gpu_arch: Vec<u32>,
 
     /// Make an executable that needs no library of the machine it runs on
     #[arg(long = "static")]
@@ -460,8 +469,24 @@ pub struct Bench {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
+    /// What to run on: cpu, cuda, or a GPU by number: cuda:1 [default: cpu]
+    #[arg(long, value_name = "DEVICE", value_parser = device)]
+    pub device: Option<Choice>,
+
     #[command(flatten)]
     pub codegen: Codegen,
+}
+
+/// `sm_80` as 80.
+fn gpu_arch(text: &str) -> Result<u32, String> {
+    let number = text.strip_prefix("sm_").and_then(|n| n.trim_end_matches('a').parse().ok());
+    let known = number.filter(|n| (70..=130).contains(n));
+    known.ok_or_else(|| "expected an architecture since Volta, such as sm_80".into())
+}
+
+/// `cpu`, `cuda` or `cuda:1`.
+fn device(text: &str) -> Result<Choice, String> {
+    Choice::parse(text).ok_or_else(|| "expected cpu, cuda, or a GPU by number: cuda:1".into())
 }
 
 /// As a program's own `--time`.

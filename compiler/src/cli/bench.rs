@@ -2,7 +2,7 @@
 //! and reported as by a program's own `bench`.
 
 use super::{Done, args};
-use crate::driver::{self, Options, Timings};
+use crate::driver::{self, Device, Options, Timings};
 use crate::error::Result;
 use crate::module::Module;
 use std::collections::BTreeMap;
@@ -28,7 +28,8 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         None => tfc_runtime::cli::args::threads_from_outside()?,
         given => given,
     };
-    let options = Options { threads, ..super::options(&args.codegen) };
+    let device = args.device.map_or(Device::Cpu, Device::from);
+    let options = Options { threads, device, ..super::options(&args.codegen) };
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let module = timings.measure("codegen", || Module::from_compiled(&compiled, &options))?;
     // A wait that nobody could end is an error, as in a program.

@@ -86,6 +86,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         },
         prefix: &prefix,
         cpu: args.cpu.into(),
+        gpus: for_gpus(args).then(|| args.gpu_arch.clone()),
     };
     if to_stdout {
         return print_artifacts(&emitter, &artifacts);
@@ -112,6 +113,14 @@ fn print_artifacts(emitter: &Emitter<'_>, artifacts: &[Artifact]) -> Result<Done
     Ok(text.into())
 }
 
+/// The target that is beside the CPU.
+const CUDA: &str = "cuda";
+
+/// Whether there is to be code for GPUs.
+fn for_gpus(args: &args::Compile) -> bool {
+    !args.gpu_arch.is_empty() || args.target.iter().flat_map(|t| t.split(',')).any(|t| t == CUDA)
+}
+
 /// The machine to make programs for.
 fn target(args: &args::Compile, artifacts: &[Artifact]) -> Result<Target> {
     if args.fixed && artifacts.contains(&Artifact::SharedLibrary) {
@@ -119,7 +128,8 @@ fn target(args: &args::Compile, artifacts: &[Artifact]) -> Result<Target> {
             .help("leave out one of them: `--static` is for executables");
         return Err(diag.into());
     }
-    match &args.target {
+    let triple = args.target.iter().flat_map(|t| t.split(',')).find(|t| *t != CUDA);
+    match triple {
         // Text is the same for all, and needs no runtime.
         Some(triple) if artifacts.iter().any(|a| !a.is_text()) => Target::named(triple),
         _ => Ok(Target::host()),

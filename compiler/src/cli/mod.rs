@@ -9,6 +9,7 @@ mod bug;
 mod check;
 mod ckpt;
 mod compile;
+mod devices;
 mod explain;
 mod fmt;
 mod gradcheck;
@@ -136,6 +137,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Ckpt(args) => ckpt::run(args, json),
         Command::Gradcheck(args) => gradcheck::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
+        Command::Devices => Ok(devices::run(json).into()),
         Command::Completions(args) => {
             let mut out = vec![];
             clap_complete::generate(args.shell, &mut Cli::command(), "tfc", &mut out);

@@ -38,6 +38,7 @@ typedef struct tfc_options {
     /* Gets each line that the graph prints, from any thread; NULL for standard error. */
     void (*print)(void *print_data, const char *line);
     void *print_data;
+    const char *device; /* "cpu", "cuda" or "cuda:1"; NULL for a GPU if there is one */
 } tfc_options;
 
 /* A tensor lent to a call: dense, row-major. */

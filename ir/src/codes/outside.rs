@@ -571,6 +571,35 @@ pub const CODES: &[Code] = &[
         "The file is not a module that `Module::save` wrote, it was cut short or changed since, or another \
          version of tfc wrote it. Compile the graph again and save it again.",
     ),
+    command(
+        "E0840",
+        "no GPU",
+        "There is no NVIDIA GPU or no driver for one, no GPU of that number, or the program was \
+         compiled for the CPU alone (`tfc compile --target cuda` adds code for GPUs). `tfc devices` \
+         lists what there is. Every program can run on the CPU.",
+        "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
+        "tfc run m.graph f --feed 'x=[1, 2]' --device cuda:999",
+        "tfc run m.graph f --feed 'x=[1, 2]' --device cpu",
+    ),
+    late(
+        "E0841",
+        "a GPU out of memory",
+        "Variables, what an entry needs while it runs, and what other programs have do not fit \
+         into the GPU's memory together. Use smaller batches, end the other programs, or run on the CPU.",
+    ),
+    late(
+        "E0842",
+        "a GPU or a driver that is too old",
+        "Programs run on GPUs since Volta (compute capability 7.0) with a driver for CUDA 11.4 or \
+         later. A newer driver is installed without touching the program.",
+    ),
+    late(
+        "E0843",
+        "a GPU that failed",
+        "The driver lost the GPU, or the GPU stopped in the middle of a step: what was in its \
+         memory is gone. Start again, with `--resume` from the last checkpoint. If it happens again \
+         at the same step, please report it; if it happens anywhere, suspect the machine.",
+    ),
     late(
         "E0899",
         "a bug in tfc",

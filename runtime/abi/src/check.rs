@@ -37,6 +37,7 @@ impl Plan {
     pub fn check(&self) -> Result<(), CheckError> {
         let at_top = |message| CheckError { entry: None, message };
         self.check_tables().map_err(at_top)?;
+        self.var_devices().map_err(at_top)?;
         for entry in &self.entries {
             EntryCheck { plan: self, entry }
                 .run()
@@ -53,6 +54,19 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Where each variable is: on the CPU, if nothing uses it.
+    pub fn var_devices(&self) -> Result<Vec<DeviceId>, String> {
+        let mut found: Vec<Option<DeviceId>> = vec![None; self.vars.len()];
+        for b in self.entries.iter().flat_map(|e| &e.buffers) {
+            let Home::Var(v) = b.home else { continue };
+            let place = found.get_mut(v as usize).ok_or(format!("variable {v} is missing"))?;
+            if *place.get_or_insert(b.device) != b.device {
+                return Err(format!("variable {v} is on two devices"));
+            }
+        }
+        Ok(found.into_iter().map(|d| d.unwrap_or(HOST)).collect())
     }
 
     fn check_tables(&self) -> Check {
@@ -125,6 +139,14 @@ impl EntryCheck<'_> {
         for s in &self.entry.slots {
             self.expr_id(*s)?;
         }
+        let mut slots = vec![None; self.entry.slots.len()];
+        for b in &self.entry.buffers {
+            if let Home::Slot(s) = b.home
+                && *slots[s as usize].get_or_insert(b.device) != b.device
+            {
+                return Err(format!("slot {s} is on two devices"));
+            }
+        }
         self.ports("param", &self.entry.params, Home::Param)?;
         self.ports("result", &self.entry.results, Home::Result)?;
         for v in &self.entry.writes {
@@ -186,9 +208,8 @@ impl EntryCheck<'_> {
         if b.device as usize >= self.plan.devices.len() {
             return Err(format!("device {} is missing", b.device));
         }
-        let own = matches!(b.home, Home::Var(_) | Home::Slot(_));
-        if b.device != HOST && !own {
-            return Err("what the caller or the program owns is on another device".into());
+        if b.device != HOST && matches!(b.home, Home::Param(_) | Home::Result(_)) {
+            return Err("what the caller owns is on another device".into());
         }
         let (index, count, what) = match b.home {
             Home::Param(i) => (i, self.entry.params.len(), "param"),

@@ -93,6 +93,14 @@ codes! {
     DAMAGED_PROGRAM = "E0806";
     /// A saved module is damaged, or of another version.
     DAMAGED_MODULE = "E0820";
+    /// There is no GPU that can be used, or no code for one.
+    NO_GPU = "E0840";
+    /// The GPU is out of memory.
+    GPU_MEMORY = "E0841";
+    /// The GPU or its driver is too old for the program.
+    GPU_TOO_OLD = "E0842";
+    /// The GPU failed.
+    GPU_LOST = "E0843";
     /// A bug in tfc.
     BUG = "E0899";
     /// There is no such entry.

@@ -10,10 +10,12 @@
 //!   input's length: a list of `n` items is refused unless `n` bytes are left.
 //! - Nesting of `if` and `while` is bounded by [`MAX_NESTING`].
 
+use crate::gpu::{Gpu, GpuContraction, GpuEntry, GpuRoutine, GpuVersion};
 use crate::plan::*;
 use crate::{ABI_VERSION, DType};
 
 const MAGIC: [u8; 4] = *b"tfcp";
+const GPU_MAGIC: [u8; 4] = *b"tfcg";
 
 /// Deepest nesting of `If` and `While` steps a plan may have.
 pub const MAX_NESTING: u32 = 128;
@@ -50,29 +52,47 @@ impl std::error::Error for DecodeError {}
 
 impl Plan {
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
-        out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&ABI_VERSION.to_le_bytes());
-        self.put(&mut out);
-        out
+        encode(MAGIC, self)
     }
 
     pub fn decode(bytes: &[u8]) -> Result<Plan, DecodeError> {
-        let mut r = Reader { bytes, depth: 0 };
-        if r.take(4).map_err(|_| DecodeError::Magic)? != MAGIC {
-            return Err(DecodeError::Magic);
-        }
-        let v = r.take(4)?;
-        let version = u32::from_le_bytes([v[0], v[1], v[2], v[3]]);
-        if version != ABI_VERSION {
-            return Err(DecodeError::Version(version));
-        }
-        let plan = Plan::get(&mut r)?;
-        if !r.bytes.is_empty() {
-            return Err(DecodeError::Trailing(r.bytes.len()));
-        }
-        Ok(plan)
+        decode(MAGIC, bytes)
     }
+}
+
+impl Gpu {
+    pub fn encode(&self) -> Vec<u8> {
+        encode(GPU_MAGIC, self)
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Gpu, DecodeError> {
+        decode(GPU_MAGIC, bytes)
+    }
+}
+
+fn encode<T: Wire>(magic: [u8; 4], value: &T) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1024);
+    out.extend_from_slice(&magic);
+    out.extend_from_slice(&ABI_VERSION.to_le_bytes());
+    value.put(&mut out);
+    out
+}
+
+fn decode<T: Wire>(magic: [u8; 4], bytes: &[u8]) -> Result<T, DecodeError> {
+    let mut r = Reader { bytes, depth: 0 };
+    if r.take(4).map_err(|_| DecodeError::Magic)? != magic {
+        return Err(DecodeError::Magic);
+    }
+    let v = r.take(4)?;
+    let version = u32::from_le_bytes([v[0], v[1], v[2], v[3]]);
+    if version != ABI_VERSION {
+        return Err(DecodeError::Version(version));
+    }
+    let value = T::get(&mut r)?;
+    if !r.bytes.is_empty() {
+        return Err(DecodeError::Trailing(r.bytes.len()));
+    }
+    Ok(value)
 }
 
 struct Reader<'a> {
@@ -174,6 +194,16 @@ impl Wire for bool {
             1 => Ok(true),
             _ => Err(DecodeError::Invalid("truth value")),
         }
+    }
+}
+
+impl Wire for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+
+    fn get(r: &mut Reader<'_>) -> Get<u8> {
+        r.byte()
     }
 }
 
@@ -324,6 +354,11 @@ wire_struct! {
     QueueStep { action, queue, bufs, count, place }
     CheckIndex { ids, size, width, axis, name, user, place }
     CheckFinite { bufs, name, user, names, place }
+    Gpu { versions }
+    GpuVersion { arch, ptx, text, text_len, kernels, contractions, routines }
+    GpuEntry { name, grid, block }
+    GpuContraction { entry, product, launches, workspace }
+    GpuRoutine { func, dtype, ids, launch }
 }
 
 impl Wire for QueueKind {

@@ -15,8 +15,10 @@ pub mod codec;
 pub mod depend;
 pub mod dtype;
 pub mod float;
+pub mod gpu;
 pub mod names;
 pub mod order;
+pub mod place;
 pub mod plan;
 pub mod routine;
 
@@ -24,7 +26,7 @@ pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 
 /// A compiled kernel.
 ///
@@ -54,6 +56,12 @@ pub struct ProgramDesc {
     /// Constant data, 64-byte aligned; `Plan::consts` gives offsets into it.
     pub consts: *const u8,
     pub consts_len: usize,
+    /// Encoded [`gpu::Gpu`]; none of a program for CPUs alone.
+    pub gpu: *const u8,
+    pub gpu_len: usize,
+    /// What of the runtime drives GPUs. Nothing else in the runtime refers to it, so
+    /// that only programs that can use one have it linked.
+    pub gpu_driver: *const u8,
 }
 
 /// All kernels of a program, for CPUs with certain features.

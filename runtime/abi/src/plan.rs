@@ -43,7 +43,8 @@ pub struct Plan {
     /// Queues and readers.
     pub queues: Vec<QueueInfo>,
     /// What the program runs on; the first is the CPU of the process, which has
-    /// every param, result, constant, stack and queue.
+    /// every param, result, stack and queue. A constant is wherever it is used; a
+    /// variable is on one device.
     pub devices: Vec<Device>,
 }
 
@@ -80,22 +81,35 @@ impl Device {
     pub fn host() -> Device {
         Device { kind: DeviceKind::Cpu, placement: "/cpu:0".into() }
     }
+
+    /// A GPU, by its number.
+    pub fn cuda(number: u32) -> Device {
+        Device { kind: DeviceKind::Cuda, placement: format!("/gpu:{number}") }
+    }
+
+    /// The number in its placement; 0 without one.
+    pub fn number(&self) -> u32 {
+        self.placement.rsplit(':').next().and_then(|n| n.parse().ok()).unwrap_or(0)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum DeviceKind {
     Cpu = 0,
+    /// An NVIDIA GPU, by its number as the driver counts them.
+    Cuda = 1,
 }
 
 impl DeviceKind {
     pub fn from_code(code: u8) -> Option<DeviceKind> {
-        [DeviceKind::Cpu].into_iter().find(|k| *k as u8 == code)
+        [DeviceKind::Cpu, DeviceKind::Cuda].into_iter().find(|k| *k as u8 == code)
     }
 
     pub fn name(self) -> &'static str {
         match self {
             DeviceKind::Cpu => "cpu",
+            DeviceKind::Cuda => "cuda",
         }
     }
 }

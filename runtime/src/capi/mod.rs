@@ -31,6 +31,7 @@ pub use signature::Signature;
 use crate::cli::{self, Console, Program};
 use crate::error::{Error, Result};
 use crate::model::{Model, Options, Print};
+use crate::place::Choice;
 use crate::pool::Pool;
 use crate::sandbox::Sandbox;
 use std::cell::RefCell;
@@ -71,6 +72,9 @@ pub struct LoadOptions {
     pub print: Option<unsafe extern "C" fn(data: *mut c_void, line: *const c_char)>,
     /// Handed to `print`.
     pub print_data: *mut c_void,
+    /// What to run on: `cpu`, `cuda` or `cuda:1`; null for a GPU if there is one and the
+    /// library has code for it.
+    pub device: *const c_char,
 }
 
 /// What C wants its print function to be given.
@@ -104,7 +108,18 @@ impl LoadOptions {
                 unsafe { print(data.0, line.as_ptr()) }
             })
         });
-        Ok(Options { pool, print, sandbox, ..Options::default() })
+        let device = match self.device.is_null() {
+            true => Choice::Any,
+            false => {
+                // SAFETY: a string, as the caller promises.
+                let name = unsafe { text(self.device, "the device") }?;
+                Choice::parse(name).ok_or_else(|| {
+                    let message = format!("`{name}` is no device");
+                    Error::usage("E0914", message).help("say `cpu`, `cuda` or `cuda:1`")
+                })?
+            }
+        };
+        Ok(Options { pool, print, sandbox, device, ..Options::default() })
     }
 }
 

@@ -170,7 +170,7 @@ fn load_some(model: &Model, path: &Path, needed: impl Fn(usize) -> bool) -> Resu
         });
     }
     take(model, path, &mut archive, &places)?;
-    model.state.accept_infinities(&model.plan().vars);
+    model.state.accept_infinities(&model.plan().vars)?;
     Ok(matched.unused)
 }
 
@@ -237,7 +237,7 @@ pub fn load_needed(
         }
     }
     take(model, path, &mut archive, &places)?;
-    model.state.accept_infinities(&model.plan().vars);
+    model.state.accept_infinities(&model.plan().vars)?;
     Ok(matched)
 }
 

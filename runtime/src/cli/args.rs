@@ -1,6 +1,7 @@
 //! The command line, taken apart.
 
 use crate::error::{Error, Result, closest};
+use crate::place::Choice;
 use std::time::Duration;
 
 /// How the processes of a job work together.
@@ -54,6 +55,7 @@ pub struct Args {
     pub mode: Option<Mode>,
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
+    pub device: Choice,
 }
 
 /// Every option: name, what it takes, what it does.
@@ -100,6 +102,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
     ("--by-step", "", "what each step of a call takes, by `bench`"),
     ("--profile", "FILE.json", "write when each step ran, for ui.perfetto.dev"),
+    (
+        "--device",
+        "cpu|cuda|cuda:N",
+        "what to run on [default: a GPU, if there is one and the program has code for it]",
+    ),
     ("--threads", "N", "threads to use (also TFC_THREADS); results are the same for any number"),
     ("--message-format", "human|json", "how errors and results are written"),
     ("--quiet", "", "print nothing but errors"),
@@ -186,6 +193,11 @@ pub fn parse(args: &[String]) -> Result<Args> {
             }
             "--by-step" => out.by_step = true,
             "--profile" => out.profile = Some(value()?),
+            "--device" => {
+                let v = value()?;
+                let known = Choice::parse(&v);
+                out.device = known.ok_or_else(|| bad(name, &v, "cpu, cuda or cuda:1"))?;
+            }
             "--calls" => out.calls = Some(positive(name, &value()?)?),
             "--warmup" => {
                 let v = value()?;

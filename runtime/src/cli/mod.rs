@@ -457,15 +457,16 @@ impl Session<'_> {
             Some(dir) => Sandbox::below(Path::new(dir))?,
             None => Sandbox::default(),
         };
-        let options = Options { pool, sandbox, ..Options::default() };
+        let options = Options { pool, sandbox, device: self.args.device, ..Options::default() };
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let model = self.prepared(program, Options { skip_init: true, ..options })?;
+            let options = Options { skip_init: true, ..options };
+            let model = self.prepared(program, options, console)?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = self.prepared(program, Options { skip_init, ..options })?;
+        let model = self.prepared(program, Options { skip_init, ..options }, console)?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {
@@ -489,8 +490,16 @@ impl Session<'_> {
     }
 
     /// The program with the files of `--data`. Nobody but us uses its queues.
-    fn prepared(&self, program: &dyn Program, options: Options) -> Result<Model> {
+    fn prepared(
+        &self,
+        program: &dyn Program,
+        options: Options,
+        console: &mut Console<'_>,
+    ) -> Result<Model> {
         let model = program.load(options)?;
+        if let Some(why) = model.instead() {
+            self.say(console, &format!("this runs on the CPU: {}", why.message()));
+        }
         model.allow_nan(self.args.allow_nan);
         model.queues().use_alone();
         for (reader, paths) in &self.args.data {

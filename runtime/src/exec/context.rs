@@ -16,13 +16,13 @@ use crate::tensor::{FeedView, ResultView, type_text};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use tfc_abi::BUFFER_ALIGN;
-use tfc_abi::plan::{Entry, Home, Port};
+use tfc_abi::plan::{DeviceId, Entry, HOST, Home, Port};
 
 #[derive(Default)]
 pub struct Context {
     binding: Binding,
     /// Dims `values` was computed for, when `ready`.
-    dims: Vec<i64>,
+    pub(super) dims: Vec<i64>,
     ready: bool,
     pub(crate) values: Vec<i64>,
     /// Working memory, one for each device that has slots.
@@ -124,9 +124,7 @@ impl Context {
             *ptr = match b.home {
                 // Where they are is known when the call has them.
                 Home::Param(_) | Home::Result(_) | Home::Var(_) => std::ptr::null_mut(),
-                Home::Const(c) => {
-                    model.consts.ptr(c, model.plan.consts[c as usize].offset).cast_mut()
-                }
+                Home::Const(c) => model.constant(b.device, c),
                 Home::Slot(s) => match &self.arenas[b.device as usize] {
                     Some(arena) => arena.start().wrapping_add(self.slots[s as usize]),
                     None => std::ptr::null_mut(),
@@ -137,8 +135,9 @@ impl Context {
         if guard != Guard::Off {
             self.set_apart(entry)?;
         }
-        for (ptr, _) in self.ptrs.iter_mut().zip(&self.lens).filter(|(_, len)| **len == 0) {
-            *ptr = nothing();
+        let buffers = entry.buffers.iter().zip(&self.lens);
+        for (ptr, (b, _)) in self.ptrs.iter_mut().zip(buffers).filter(|(_, (_, len))| **len == 0) {
+            *ptr = nothing(model, b.device);
         }
         self.arguments = Arguments::default();
         let (values, pool) = (&self.values, &*model.pool);
@@ -154,6 +153,9 @@ impl Context {
     fn set_apart(&mut self, entry: &Entry) -> Result<()> {
         for (i, b) in entry.buffers.iter().enumerate() {
             let Home::Slot(s) = b.home else { continue };
+            if b.device != HOST {
+                continue;
+            }
             let key = (s, self.lens[i] * b.dtype.size());
             if let std::collections::btree_map::Entry::Vacant(place) = self.apart.entry(key) {
                 place.insert(Bytes::zeroed(key.1)?);
@@ -166,7 +168,7 @@ impl Context {
     /// Lays the slots out in the arenas and makes those large enough.
     fn size_slots(&mut self, model: &Model, entry: &Entry, state: &EntryState) -> Result<()> {
         self.slots.clear();
-        let mut totals = vec![0usize; model.devices.len()];
+        let mut totals = vec![0usize; model.plan.devices.len()];
         for (s, device) in entry.slots.iter().zip(&state.slot_devices) {
             let total = &mut totals[*device as usize];
             self.slots.push(*total);
@@ -178,13 +180,17 @@ impl Context {
         }
         self.needed = totals.iter().fold(0, |sum, n| sum.saturating_add(*n));
         self.arenas.resize_with(totals.len(), || None);
-        for ((arena, device), total) in self.arenas.iter_mut().zip(&model.devices).zip(totals) {
+        for ((arena, device), total) in self.arenas.iter_mut().zip(0u32..).zip(totals) {
             if arena.as_ref().map_or(0, |a| a.len()) >= total {
                 continue;
             }
             // Before the new one, not beside it.
             *arena = None;
-            *arena = Some(device.allocate(total).map_err(|e| {
+            let memory = match &model.accelerator {
+                Some(accelerator) if device != HOST => accelerator.allocate(device, total),
+                _ => model.cpu.allocate(total),
+            };
+            *arena = Some(memory.map_err(|e| {
                 e.note(format!(
                     "entry `{}` needs {} of working memory at these sizes",
                     entry.name,
@@ -227,8 +233,10 @@ impl Context {
         for (buf, var) in &state.vars {
             let image = state.reads.binary_search(var).ok().and_then(|i| images.get(i));
             let ptr = image.map_or_else(|| model.state.ptr(*var as usize), |i| i.as_ptr());
-            let empty = self.lens[*buf as usize] == 0;
-            self.ptrs[*buf as usize] = if empty { nothing() } else { ptr };
+            // Where empty buffers are was settled before.
+            if self.lens[*buf as usize] > 0 {
+                self.ptrs[*buf as usize] = ptr;
+            }
         }
         self.moves = if images.is_empty() { model.state.moves() } else { u64::MAX };
     }
@@ -268,7 +276,7 @@ impl Context {
         for &(i, p) in &state.params {
             let (i, data) = (i as usize, feeds[p as usize].data);
             self.ptrs[i] = if self.lens[i] == 0 {
-                nothing()
+                host_nothing()
             } else if data.as_ptr().align_offset(entry.buffers[i].dtype.size()) == 0 {
                 data.as_ptr().cast_mut()
             } else {
@@ -287,7 +295,7 @@ impl Context {
             if data.len() < need || need > 0 && data.as_ptr().align_offset(size) != 0 {
                 return Err(self.wrong_memory(&entry.results[r as usize], need, data.len()));
             }
-            self.ptrs[i] = if need == 0 { nothing() } else { data.as_mut_ptr() };
+            self.ptrs[i] = if need == 0 { host_nothing() } else { data.as_mut_ptr() };
         }
         Ok(())
     }
@@ -334,7 +342,14 @@ struct Nothing([u8; 64]);
 
 static NOTHING: Nothing = Nothing([0; 64]);
 
-fn nothing() -> *mut u8 {
+fn nothing(model: &Model, device: DeviceId) -> *mut u8 {
+    match &model.accelerator {
+        Some(accelerator) if device != HOST => accelerator.nothing(device),
+        _ => host_nothing(),
+    }
+}
+
+fn host_nothing() -> *mut u8 {
     guard::nothing().unwrap_or(NOTHING.0.as_ptr().cast_mut())
 }
 

@@ -7,7 +7,7 @@ use super::Context;
 use super::schedule::{Arguments, StepInfo};
 use crate::calls;
 use crate::conv::ConvArgs;
-use crate::device::{Device, KernelCall, Range};
+use crate::device::{KernelCall, Range};
 use crate::error::{Error, Result};
 use crate::gemm::MatMulArgs;
 use crate::gemm::prepack::Stays;
@@ -101,7 +101,7 @@ impl<'a> Frame<'a> {
 
     #[inline]
     pub fn step(&self, step: &Step, info: &StepInfo) -> Result<()> {
-        let device: &dyn Device = &*self.model.devices[info.device as usize];
+        let device = &self.model.cpu;
         match step {
             Step::Launch(l) => {
                 let call = self.arguments(l.kernel, &l.bufs, info);

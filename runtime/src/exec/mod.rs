@@ -6,6 +6,7 @@
 //! | [`schedule`] | at these dims: which steps run side by side, which get all threads |
 //! | [`frame`] | carries out a step that computes, on its device |
 //! | [`group`] | runs small steps at the same time |
+//! | [`batch`] | hands steps to devices besides the CPU, all between two of the CPU's at once |
 //! | [`step`] | all other steps: what the graph shows, checks, keeps and waits for |
 //!
 //! A call takes its variables, goes through the stages of its schedule, and gives
@@ -20,6 +21,7 @@
 //! - Steps that run at the same time do not wait for each other by the plan, and
 //!   a checked plan has all conflicting steps wait for each other.
 
+mod batch;
 mod context;
 mod frame;
 mod group;
@@ -38,7 +40,7 @@ use frame::Frame;
 use schedule::{Schedule, Stage};
 use std::sync::Arc;
 use std::time::Instant;
-use tfc_abi::plan::{Entry, HOST, Step, Steps};
+use tfc_abi::plan::{Entry, Step, Steps};
 
 /// One call in progress.
 pub(crate) struct Run<'a> {
@@ -97,7 +99,8 @@ impl<'a> Run<'a> {
             dirty: false,
             undo: vec![],
         };
-        if options.stale_ok && !state.vars.is_empty() {
+        // Images are the CPU's; elsewhere a call takes its turn.
+        if options.stale_ok && !state.vars.is_empty() && model.accelerator.is_none() {
             run.use_images()?;
         } else {
             run.hold()?;
@@ -119,10 +122,7 @@ impl<'a> Run<'a> {
         }
         if !state.writes.is_empty() && (state.restores || self.may_stop && state.loops) {
             for v in &state.writes {
-                let (ptr, len) = (vars.ptr(*v as usize), vars.byte_len(*v as usize));
-                // SAFETY: the variable is held, and has this many bytes.
-                let bytes = unsafe { std::slice::from_raw_parts(ptr, len) };
-                self.undo.push(Bytes::from_slice(bytes)?);
+                self.undo.push(Bytes::from_slice(&vars.contents(*v as usize)?)?);
             }
         }
         Ok(())
@@ -135,8 +135,8 @@ impl<'a> Run<'a> {
         }
         let vars = &self.model.state;
         for (v, old) in self.state.writes.iter().zip(self.undo.drain(..)) {
-            // SAFETY: the variable is held exclusively and has as many bytes.
-            unsafe { vars.ptr(*v as usize).copy_from_nonoverlapping(old.as_ptr(), old.len()) };
+            // Of a device that fails there is nothing to put back.
+            let _ = vars.put(*v as usize, &old);
         }
     }
 
@@ -183,7 +183,6 @@ impl<'a> Run<'a> {
             match stage {
                 Stage::One(i) => {
                     let i = *i as usize;
-                    self.meet(steps, i)?;
                     let started = self.clock();
                     self.dirty |= schedule.steps[i].writes_variables;
                     match frame::computes(&steps[i]) {
@@ -205,8 +204,11 @@ impl<'a> Run<'a> {
                         result
                     })?;
                 }
+                Stage::Elsewhere(batch) => {
+                    self.dirty |= batch.writes_variables;
+                    batch.run(self, steps)?;
+                }
                 Stage::Inner(i, inner) => {
-                    self.meet(steps, *i as usize)?;
                     self.control(&steps[*i as usize], inner)?;
                 }
             }
@@ -233,23 +235,6 @@ impl<'a> Run<'a> {
         let profile = self.options.profile.as_deref()?;
         let (plan, entry) = (self.model.plan(), self.entry);
         Some((profile, Sizes { plan, entry, values: &self.ctx.values, lens: &self.ctx.lens }))
-    }
-
-    /// Makes sure that what step `i` waits for is done, where other devices were
-    /// given it.
-    #[inline]
-    fn meet(&self, steps: &Steps, i: usize) -> Result<()> {
-        if self.model.devices.len() == 1 {
-            return Ok(());
-        }
-        let dispatch = steps.dispatch();
-        for earlier in &dispatch[i].after {
-            let device = dispatch[*earlier as usize].device;
-            if device != dispatch[i].device && device != HOST {
-                self.model.devices[device as usize].synchronise()?;
-            }
-        }
-        Ok(())
     }
 
     #[inline]

@@ -6,6 +6,7 @@
 //! the updates of many variables. What waits for what is the plan's to say, so
 //! results do not depend on any of this.
 
+use super::batch::Batch;
 use super::frame::computes;
 use super::group::Group;
 use crate::device::COPIED_PER_NS;
@@ -34,6 +35,8 @@ pub(super) enum Stage {
     One(u32),
     /// Some side by side.
     Group(Box<Group>),
+    /// Some on other devices.
+    Elsewhere(Box<Batch>),
     /// A step with two lists of its own.
     Inner(u32, Box<[Schedule; 2]>),
 }
@@ -92,16 +95,30 @@ impl Schedule {
             }
         }
         let mut schedule = Schedule { stages: vec![], steps: known };
-        let mut gathered: Vec<u32> = vec![];
-        for (i, (step, dispatch)) in (0u32..).zip(steps.iter().zip(steps.dispatch())) {
-            if schedule.steps[i as usize].small && pool.threads() > 1 {
-                gathered.push(i);
+        // Small steps of the CPU, and steps of other devices: put off until something
+        // waits for one of them. Of what a step waits for through others, those others
+        // wait too, so they are put off as well.
+        let (mut gathered, mut elsewhere): (Vec<u32>, Vec<u32>) = (vec![], vec![]);
+        let waits = |list: &[u32], i: u32| {
+            let after = &steps.dispatch()[i as usize].after;
+            after.iter().any(|a| list.binary_search(a).is_ok())
+        };
+        for (i, step) in (0u32..).zip(steps.iter()) {
+            let away = schedule.steps[i as usize].device != HOST;
+            let small = schedule.steps[i as usize].small && pool.threads() > 1;
+            if !small && waits(&gathered, i) {
+                schedule.flush(&mut gathered, steps, pool);
+            }
+            if waits(&elsewhere, i) && (!away || Batch::must_end(step, entry, steps, &elsewhere)) {
+                schedule.send(&mut elsewhere);
+            }
+            if away {
+                elsewhere.push(i);
                 continue;
             }
-            // Of what it waits for through others, those others wait too, so they
-            // are gathered as well.
-            if dispatch.after.iter().any(|a| gathered.binary_search(a).is_ok()) {
-                schedule.flush(&mut gathered, steps, pool);
+            if small {
+                gathered.push(i);
+                continue;
             }
             let mut inner = |list: &Steps| Schedule::new(list, entry, values, pool, arguments);
             schedule.stages.push(match step {
@@ -112,7 +129,16 @@ impl Schedule {
             });
         }
         schedule.flush(&mut gathered, steps, pool);
+        schedule.send(&mut elsewhere);
         schedule
+    }
+
+    /// Hands steps to other devices.
+    fn send(&mut self, list: &mut Vec<u32>) {
+        if !list.is_empty() {
+            let writes = list.iter().any(|i| self.steps[*i as usize].writes_variables);
+            self.stages.push(Stage::Elsewhere(Box::new(Batch::new(std::mem::take(list), writes))));
+        }
     }
 
     /// Runs what was gathered, side by side if it pays.
@@ -144,7 +170,7 @@ impl Schedule {
     #[cfg(test)]
     pub(super) fn groups(&self) -> usize {
         let count = |stage: &Stage| match stage {
-            Stage::One(_) => 0,
+            Stage::One(_) | Stage::Elsewhere(_) => 0,
             Stage::Group(_) => 1,
             Stage::Inner(_, inner) => inner.iter().map(Schedule::groups).sum(),
         };

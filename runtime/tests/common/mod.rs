@@ -175,6 +175,9 @@ pub fn describe(plan: &Plan, kernels: &[KernelFn], consts: &[u8]) -> &'static Pr
         kernel_count: program.kernels.len(),
         consts: program.consts.as_ptr(),
         consts_len: program.consts.len(),
+        gpu: std::ptr::null(),
+        gpu_len: 0,
+        gpu_driver: std::ptr::null(),
     }))
 }
 

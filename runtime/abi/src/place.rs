@@ -1,0 +1,608 @@
+//! A plan for one device as a plan for several: each step that computes goes to the
+//! device it is given, and copies are put in where a value is needed elsewhere than it
+//! is.
+//!
+//! A program carries the plan for the CPU alone, which it can run anywhere. Where there
+//! is a GPU, [`place`] makes of it the plan that uses it, when the program is loaded;
+//! the compiler does the same to print it.
+//!
+//! What is kept track of is not buffers but the memory behind them ([`Home`]): on which
+//! devices it holds the present value. A value is copied when a step reads it where it is
+//! not, once for each device and value. Around `if` and `while`, what the branches and
+//! the rounds of a loop disagree about is copied so that they agree; what a loop only
+//! reads is copied before it.
+//!
+//! Invariants
+//! - The steps of the plan stay in their order, and waits are worked out anew.
+//! - A variable is on one device. What another device writes to it is copied there at
+//!   once, so that it can be given back at any time.
+//! - Params and results are on the CPU, as is every step that does more than compute.
+
+use crate::depend::order;
+use crate::plan::*;
+use std::collections::BTreeMap;
+
+/// A plan for several devices.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Placed {
+    pub plan: Plan,
+    /// For each entry and each of its buffers, the buffer it stands for in the plan this
+    /// was made from.
+    pub origins: Vec<Vec<BufId>>,
+}
+
+/// Which device carries out a step that computes, given the number of the entry.
+pub type RunsOn<'a> = dyn Fn(u32, &Step) -> DeviceId + 'a;
+
+/// Places a plan that is all on the CPU on these devices besides it. `runs_on` counts the
+/// CPU as the first.
+pub fn place(plan: &Plan, devices: &[Device], runs_on: &RunsOn<'_>) -> Placed {
+    let mut out = Plan { devices: vec![Device::host()], entries: vec![], ..plan.clone() };
+    out.devices.extend(devices.iter().cloned());
+    let homes = var_homes(plan, runs_on);
+    let mut origins = vec![];
+    for (i, entry) in (0u32..).zip(&plan.entries) {
+        let mut placer = Placer {
+            entry,
+            vars: &homes,
+            plan,
+            runs_on: &|s| runs_on(i, s),
+            out: Entry { buffers: vec![], slots: vec![], steps: Steps::default(), ..entry.clone() },
+            origin: vec![],
+            buffers: BTreeMap::new(),
+            slots: BTreeMap::new(),
+        };
+        placer.run();
+        origins.push(placer.origin);
+        out.entries.push(placer.out);
+    }
+    Placed { plan: out, origins }
+}
+
+/// A variable is on the first device besides the CPU that has to do with it.
+fn var_homes(plan: &Plan, runs_on: &RunsOn<'_>) -> Vec<DeviceId> {
+    let mut homes = vec![HOST; plan.vars.len()];
+    for (i, entry) in (0u32..).zip(&plan.entries) {
+        visit(&entry.steps, &|s| runs_on(i, s), &mut |buf, _, device| {
+            if let Home::Var(v) = entry.buffers[buf as usize].home
+                && homes[v as usize] == HOST
+            {
+                homes[v as usize] = device;
+            }
+        });
+    }
+    homes
+}
+
+/// Where a step runs; copies are wherever their source is.
+fn device_of(step: &Step, runs_on: &dyn Fn(&Step) -> DeviceId) -> DeviceId {
+    match step {
+        Step::Launch(_) | Step::MatMul(_) | Step::Conv(_) | Step::Copy { .. } | Step::Call(_) => {
+            runs_on(step)
+        }
+        _ => HOST,
+    }
+}
+
+/// Every use of a buffer in a list and the lists inside: whether it is written, and where.
+fn visit(
+    steps: &[Step],
+    runs_on: &dyn Fn(&Step) -> DeviceId,
+    use_of: &mut dyn FnMut(BufId, bool, DeviceId),
+) {
+    for step in steps {
+        match step {
+            Step::If { cond, then: a, otherwise: b } | Step::While { cond, head: a, body: b } => {
+                use_of(*cond, false, HOST);
+                visit(a, runs_on, use_of);
+                visit(b, runs_on, use_of);
+            }
+            _ => {
+                let device = device_of(step, runs_on);
+                step.buffers(&mut |b, writes| use_of(b, writes, device));
+            }
+        }
+    }
+}
+
+/// The devices that hold the present value of some memory, a bit each; what has none yet
+/// is in no map.
+#[derive(Clone, Default)]
+struct Values {
+    at: BTreeMap<Home, u32>,
+    /// The buffer it was last written as: what there is to copy.
+    as_buffer: BTreeMap<Home, BufId>,
+}
+
+fn bit(device: DeviceId) -> u32 {
+    1 << device.min(31)
+}
+
+type List = Vec<(Step, DeviceId)>;
+
+struct Placer<'a> {
+    plan: &'a Plan,
+    entry: &'a Entry,
+    vars: &'a [DeviceId],
+    runs_on: &'a dyn Fn(&Step) -> DeviceId,
+    out: Entry,
+    origin: Vec<BufId>,
+    buffers: BTreeMap<(BufId, DeviceId), BufId>,
+    slots: BTreeMap<(Home, DeviceId), u32>,
+}
+
+impl Placer<'_> {
+    fn run(&mut self) {
+        let mut values = Values::default();
+        for (i, b) in (0u32..).zip(&self.entry.buffers) {
+            let device = match b.home {
+                Home::Param(_) => HOST,
+                Home::Var(v) => self.vars[v as usize],
+                _ => continue,
+            };
+            values.at.insert(b.home, bit(device));
+            values.as_buffer.insert(b.home, i);
+        }
+        for p in 0..self.entry.params.len() {
+            self.out.params[p].buf = self.at(self.entry.params[p].buf, HOST);
+        }
+        let mut list = self.list(&self.entry.steps, &mut values);
+        for r in 0..self.entry.results.len() {
+            let buf = self.entry.results[r].buf;
+            self.out.results[r].buf = self.at(buf, HOST);
+            self.bring(buf, HOST, &mut values, &mut list);
+        }
+        self.out.steps = self.steps(list);
+    }
+
+    fn home(&self, buf: BufId) -> Home {
+        self.entry.buffers[buf as usize].home
+    }
+
+    /// The buffer on a device that stands for one of the plan.
+    fn at(&mut self, buf: BufId, device: DeviceId) -> BufId {
+        if let Some(known) = self.buffers.get(&(buf, device)) {
+            return *known;
+        }
+        let b = &self.entry.buffers[buf as usize];
+        let own = match b.home {
+            Home::Param(_) | Home::Result(_) => device == HOST,
+            Home::Var(v) => self.vars[v as usize] == device,
+            Home::Const(_) => true,
+            Home::Slot(_) => false,
+        };
+        let home = if own { b.home } else { Home::Slot(self.slot(b.home, buf, device)) };
+        let id = self.out.buffers.len() as BufId;
+        self.out.buffers.push(Buffer { home, device, ..b.clone() });
+        self.origin.push(buf);
+        self.buffers.insert((buf, device), id);
+        id
+    }
+
+    /// The slot of a device that stands for some memory.
+    fn slot(&mut self, home: Home, buf: BufId, device: DeviceId) -> u32 {
+        if let Some(known) = self.slots.get(&(home, device)) {
+            return *known;
+        }
+        let size = match home {
+            Home::Slot(s) => self.entry.slots[s as usize],
+            _ => {
+                // Some buffers may be only the beginning of the memory.
+                let buf = match home {
+                    Home::Param(i) => self.entry.params[i as usize].buf,
+                    Home::Result(i) => self.entry.results[i as usize].buf,
+                    _ => buf,
+                };
+                let b = &self.entry.buffers[buf as usize];
+                let mut ops = self.entry.exprs[b.len as usize].0.clone();
+                if let Home::Var(v) = home {
+                    let shape = &self.plan.vars[v as usize].shape;
+                    ops = vec![ExprOp::Const(shape.iter().product())];
+                }
+                ops.extend([ExprOp::Const(b.dtype.size() as i64), ExprOp::Mul]);
+                self.out.exprs.push(Expr(ops));
+                self.out.exprs.len() as u32 - 1
+            }
+        };
+        let slot = self.out.slots.len() as u32;
+        self.out.slots.push(size);
+        self.slots.insert((home, device), slot);
+        slot
+    }
+
+    /// Copies a value to a device, unless it is there.
+    fn bring(&mut self, buf: BufId, device: DeviceId, values: &mut Values, list: &mut List) {
+        let home = self.home(buf);
+        let Some(present) = values.at.get_mut(&home) else { return };
+        if matches!(home, Home::Const(_)) || *present & bit(device) != 0 {
+            return;
+        }
+        let from = present.trailing_zeros();
+        *present |= bit(device);
+        // All of it, though a buffer may be only its beginning.
+        let whole = values.as_buffer.get(&home).copied().unwrap_or(buf);
+        let (src, dst) = (self.at(whole, from), self.at(whole, device));
+        list.push((Step::Copy { src, dst }, if device == HOST { from } else { device }));
+    }
+
+    fn written(&mut self, buf: BufId, device: DeviceId, values: &mut Values, list: &mut List) {
+        let home = self.home(buf);
+        values.at.insert(home, bit(device));
+        values.as_buffer.insert(home, buf);
+        if let Home::Var(v) = home {
+            self.bring(buf, self.vars[v as usize], values, list);
+        }
+    }
+
+    fn steps(&self, list: List) -> Steps {
+        let (steps, devices): (Vec<Step>, Vec<DeviceId>) = list.into_iter().unzip();
+        let (after, _) = order(&steps, &|b| self.out.buffers[b as usize].home);
+        let dispatch = devices.into_iter().zip(after);
+        let pairs = steps.into_iter().zip(dispatch);
+        Steps::from_pairs(pairs.map(|(s, (device, after))| (s, Dispatch { device, after })))
+    }
+
+    fn list(&mut self, steps: &[Step], values: &mut Values) -> List {
+        let mut list = vec![];
+        for step in steps {
+            match step {
+                Step::If { cond, then, otherwise } => {
+                    self.branch(*cond, then, otherwise, values, &mut list);
+                }
+                Step::While { head, cond, body } => {
+                    self.repeat(head, *cond, body, values, &mut list);
+                }
+                Step::Copy { src, dst } => self.copy(*src, *dst, step, values, &mut list),
+                _ => self.plain(step, values, &mut list),
+            }
+        }
+        list
+    }
+
+    /// Straight from where the value is to where it is wanted.
+    fn copy(&mut self, src: BufId, dst: BufId, step: &Step, values: &mut Values, list: &mut List) {
+        let wanted = match self.home(dst) {
+            Home::Result(_) => HOST,
+            Home::Var(v) => self.vars[v as usize],
+            _ => (self.runs_on)(step),
+        };
+        let from = match values.at.get(&self.home(src)) {
+            Some(present) if present & bit(wanted) == 0 => present.trailing_zeros(),
+            _ => wanted,
+        };
+        if self.home(src) == self.home(dst) {
+            // Nothing moves; what the memory holds is what it held.
+            return;
+        }
+        let (src, to) = (self.at(src, from), self.at(dst, wanted));
+        list.push((Step::Copy { src, dst: to }, if wanted == HOST { from } else { wanted }));
+        self.written(dst, wanted, values, list);
+    }
+
+    fn plain(&mut self, step: &Step, values: &mut Values, list: &mut List) {
+        let device = device_of(step, self.runs_on);
+        if device != HOST
+            && let Step::Call(c) = step
+            && c.func.signature().may_fail
+        {
+            self.check_rows(c, values, list);
+        }
+        // These write all of what they write; of a kernel that is not known.
+        let whole = match step {
+            Step::Pop { .. } | Step::Restore { .. } => true,
+            Step::Queue(q) => !q.action.gives(),
+            _ => false,
+        };
+        let mut uses = vec![];
+        step.buffers(&mut |b, writes| uses.push((b, writes)));
+        for (b, writes) in &uses {
+            if !(*writes && whole) {
+                self.bring(*b, device, values, list);
+            }
+        }
+        let mut placed = step.clone();
+        placed.map_buffers(&mut |b| self.at(b, device));
+        list.push((placed, device));
+        for (b, _) in uses.iter().filter(|(_, writes)| *writes) {
+            self.written(*b, device, values, list);
+        }
+        if matches!(step, Step::Queue(_)) {
+            // Variables are given back while it waits: only they are up to date then.
+            for (home, present) in &mut values.at {
+                if let Home::Var(v) = home {
+                    *present = bit(self.vars[*v as usize]);
+                }
+            }
+        }
+    }
+
+    /// Updates of rows fail on an index that is out of range; elsewhere than on the CPU,
+    /// who checks that is the CPU.
+    fn check_rows(&mut self, call: &Call, values: &mut Values, list: &mut List) {
+        let [_, ids, ..] = call.bufs[..] else { return };
+        self.out.exprs.push(Expr(vec![ExprOp::Const(1)]));
+        let width = self.out.exprs.len() as u32 - 1;
+        self.bring(ids, HOST, values, list);
+        let check = CheckIndex {
+            ids: self.at(ids, HOST),
+            size: call.ints[0],
+            width,
+            axis: 0,
+            name: String::new(),
+            user: call.func.signature().name.into(),
+            place: String::new(),
+        };
+        list.push((Step::CheckIndex(check), HOST));
+    }
+
+    fn branch(
+        &mut self,
+        cond: BufId,
+        then: &[Step],
+        otherwise: &[Step],
+        values: &mut Values,
+        list: &mut List,
+    ) {
+        self.bring(cond, HOST, values, list);
+        let mut other = values.clone();
+        let mut yes = self.list(then, values);
+        let mut no = self.list(otherwise, &mut other);
+        let used = self.users(&[then, otherwise]);
+        for home in other.at.keys().copied().collect::<Vec<_>>() {
+            let (Some(a), Some(b)) = (values.at.get(&home), other.at.get(&home)) else { continue };
+            let both = a & b;
+            let to = used.get(&home).map_or(HOST, Users::preferred);
+            match values.as_buffer.get(&home).copied() {
+                Some(buf) if both == 0 => {
+                    self.bring(buf, to, values, &mut yes);
+                    self.bring(buf, to, &mut other, &mut no);
+                    values.at.insert(home, bit(to));
+                }
+                _ => drop(values.at.insert(home, both)),
+            }
+        }
+        for (home, b) in other.at {
+            values.at.entry(home).or_insert(b);
+            if let Some(buf) = other.as_buffer.get(&home) {
+                values.as_buffer.entry(home).or_insert(*buf);
+            }
+        }
+        let cond = self.at(cond, HOST);
+        let (then, otherwise) = (self.steps(yes), self.steps(no));
+        list.push((Step::If { cond, then, otherwise }, HOST));
+    }
+
+    fn repeat(
+        &mut self,
+        head: &[Step],
+        cond: BufId,
+        body: &[Step],
+        values: &mut Values,
+        list: &mut List,
+    ) {
+        let used = self.users(&[head, body]);
+        // What holds at the beginning of every round: written memory is where it is used
+        // most, and what is only read has come before.
+        let agree = |this: &mut Self, values: &mut Values, list: &mut List| {
+            for (home, users) in &used {
+                let Some(buf) = values.as_buffer.get(home).copied() else { continue };
+                if users.written {
+                    this.bring(buf, users.preferred(), values, list);
+                    values.at.insert(*home, bit(users.preferred()));
+                } else {
+                    let devices = (0..32).filter(|d| users.devices & bit(*d) != 0);
+                    devices.for_each(|d| this.bring(buf, d, values, list));
+                }
+            }
+        };
+        agree(self, values, list);
+        let defined: Vec<Home> = values.at.keys().copied().collect();
+        let mut first = self.list(head, values);
+        self.bring(cond, HOST, values, &mut first);
+        let after = values.clone();
+        let mut rest = self.list(body, values);
+        // What a round leaves behind for nobody need not be brought anywhere.
+        values.at.retain(|home, _| defined.contains(home));
+        values.as_buffer.retain(|home, _| defined.contains(home));
+        agree(self, values, &mut rest);
+        *values = after;
+        let (head, cond, body) = (self.steps(first), self.at(cond, HOST), self.steps(rest));
+        list.push((Step::While { head, cond, body }, HOST));
+    }
+
+    /// Who has to do with which memory in these lists.
+    fn users(&self, lists: &[&[Step]]) -> BTreeMap<Home, Users> {
+        let mut out: BTreeMap<Home, Users> = BTreeMap::new();
+        for list in lists {
+            visit(list, self.runs_on, &mut |buf, writes, device| {
+                let home = self.home(buf);
+                let users = out.entry(home).or_default();
+                users.written |= writes;
+                users.devices |= bit(device);
+                if let Home::Var(v) = home {
+                    users.owner = Some(self.vars[v as usize]);
+                }
+            });
+        }
+        out
+    }
+}
+
+#[derive(Default)]
+struct Users {
+    devices: u32,
+    written: bool,
+    owner: Option<DeviceId>,
+}
+
+impl Users {
+    /// Where it is best kept: with whoever owns it, or a device that computes.
+    fn preferred(&self) -> DeviceId {
+        let others = self.devices & !bit(HOST);
+        let computes = if others == 0 { HOST } else { others.trailing_zeros() };
+        self.owner.unwrap_or(computes)
+    }
+}
+
+impl Step {
+    /// Replaces every buffer of a step that has no lists inside.
+    pub fn map_buffers(&mut self, new: &mut dyn FnMut(BufId) -> BufId) {
+        let mut map = |bufs: &mut [BufId]| bufs.iter_mut().for_each(|b| *b = new(*b));
+        match self {
+            Step::Launch(l) => map(&mut l.bufs),
+            Step::MatMul(m) => {
+                for b in [&mut m.a, &mut m.b, &mut m.c] {
+                    map(std::slice::from_mut(b));
+                }
+                m.epilogue.iter_mut().for_each(|e| map(&mut e.bufs));
+            }
+            Step::Conv(c) => {
+                for b in [&mut c.lhs, &mut c.rhs, &mut c.out] {
+                    map(std::slice::from_mut(b));
+                }
+                c.epilogue.iter_mut().for_each(|e| map(&mut e.bufs));
+            }
+            Step::Copy { src, dst } => {
+                map(std::slice::from_mut(src));
+                map(std::slice::from_mut(dst));
+            }
+            Step::Call(c) => map(&mut c.bufs),
+            Step::Print { buf: b, .. }
+            | Step::Assert { cond: b, .. }
+            | Step::Push { src: b, .. }
+            | Step::Pop { dst: b, .. }
+            | Step::Restore { buf: b, .. } => map(std::slice::from_mut(b)),
+            Step::CheckIndex(c) => map(std::slice::from_mut(&mut c.ids)),
+            Step::CheckFinite(c) => map(&mut c.bufs),
+            Step::Save { bufs, .. } => map(bufs),
+            Step::Queue(q) => map(&mut q.bufs),
+            Step::Exchange(x) => map(&mut x.bufs),
+            Step::If { .. } | Step::While { .. } => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DType;
+
+    /// Buffers: 0 a param, 1 a result, 2 a variable, 3 to 6 slots, 7 a condition in a slot.
+    fn plan(steps: Vec<Step>) -> Plan {
+        let homes = [Home::Param(0), Home::Result(0), Home::Var(0)];
+        let slots = (0..5).map(Home::Slot);
+        let homes: Vec<Home> = homes.into_iter().chain(slots).collect();
+        let buffer = |(i, home): (usize, &Home)| Buffer {
+            dtype: if i == 7 { DType::Bool } else { DType::F32 },
+            len: if i == 7 { 1 } else { 0 },
+            shape: if i == 7 { vec![] } else { vec![0] },
+            home: *home,
+            device: HOST,
+        };
+        let port = |buf| Port {
+            name: "p".into(),
+            dtype: DType::F32,
+            shape: vec![0],
+            buf,
+            text: "f32[4]".into(),
+        };
+        let (after, _) = order(&steps, &|b| homes[b as usize]);
+        let pairs = steps.into_iter().zip(after);
+        let entry = Entry {
+            name: "f".into(),
+            params: vec![port(0)],
+            results: vec![port(1)],
+            exprs: [4, 1, 16].map(|n| Expr(vec![ExprOp::Const(n)])).to_vec(),
+            buffers: homes.iter().enumerate().map(buffer).collect(),
+            slots: vec![2; 5],
+            steps: Steps::from_pairs(pairs.map(|(s, after)| (s, Dispatch { device: HOST, after }))),
+            writes: vec![0],
+            ..Entry::default()
+        };
+        let var = VarInfo {
+            name: "v".into(),
+            dtype: DType::F32,
+            shape: vec![4],
+            user: true,
+            random: false,
+        };
+        let plan = Plan {
+            vars: vec![var],
+            kernels: vec!["k".into()],
+            entries: vec![entry],
+            ..Plan::default()
+        };
+        plan.check().unwrap();
+        plan
+    }
+
+    fn launch(dst: u32, src: u32) -> Step {
+        let (kernel, outputs, dims, extent, cost, splits) = (0, 1, vec![], 0, 0, true);
+        Step::Launch(Launch { kernel, bufs: vec![dst, src], outputs, dims, extent, cost, splits })
+    }
+
+    fn print(buf: u32) -> Step {
+        Step::Print { label: String::new(), buf }
+    }
+
+    /// The placed steps as letters: `k` a kernel on the GPU, `u` and `d` copies up and
+    /// down, `p` a print, lists in brackets.
+    fn placed(steps: Vec<Step>) -> String {
+        let placed = place(&plan(steps), &[Device::cuda(0)], &|_, _| 1);
+        placed.plan.check().unwrap();
+        assert_eq!(placed.plan.var_devices().unwrap(), [1]);
+        let entry = &placed.plan.entries[0];
+        fn text(entry: &Entry, steps: &Steps) -> String {
+            let on = |b: u32| entry.buffers[b as usize].device;
+            let letters = steps.iter().map(|s| match s {
+                Step::Launch(_) => "k".into(),
+                Step::Copy { src, dst } => match (on(*src), on(*dst)) {
+                    (HOST, _) => "u".to_string(),
+                    (_, HOST) => "d".into(),
+                    _ => "c".into(),
+                },
+                Step::Print { .. } => "p".into(),
+                Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+                    format!("[{}|{}]", text(entry, a), text(entry, b))
+                }
+                _ => "?".into(),
+            });
+            letters.collect()
+        }
+        text(entry, &entry.steps)
+    }
+
+    #[test]
+    fn values_are_copied_once_and_only_where_they_are_needed() {
+        // Up once for two kernels, down once for two prints and the result.
+        assert_eq!(placed(vec![launch(3, 0), launch(4, 0), launch(1, 3)]), "ukkkd");
+        let twice = vec![launch(2, 0), print(2), print(2), launch(1, 2)];
+        assert_eq!(placed(twice), "ukdppkd");
+        // A new value is a new copy.
+        let again = vec![launch(2, 0), print(2), launch(2, 0), print(2), launch(1, 2)];
+        assert_eq!(placed(again), "ukdpkdpkd");
+        // A copy to the result goes straight there.
+        let copy = Step::Copy { src: 2, dst: 1 };
+        assert_eq!(placed(vec![launch(2, 0), copy]), "ukd");
+    }
+
+    #[test]
+    fn what_a_loop_only_reads_is_copied_before_it() {
+        let head = Steps::serial(vec![launch(7, 2)]);
+        let body = Steps::serial(vec![launch(2, 0), print(0)]);
+        let loops = Step::While { head, cond: 7, body };
+        // The condition comes down each time.
+        assert_eq!(placed(vec![loops, launch(1, 2)]), "u[kd|kp]kd");
+    }
+
+    #[test]
+    fn branches_agree_about_where_values_are() {
+        let pop = |dst| Step::Pop { stack: 0, dst, name: "s".into() };
+        let then = Steps::serial(vec![launch(3, 0)]);
+        let otherwise = Steps::serial(vec![pop(3)]);
+        let branch = Step::If { cond: 7, then, otherwise };
+        // What only one of them has on the GPU goes up at the end of the other.
+        let push = Step::Push { stack: 0, src: 0 };
+        assert_eq!(placed(vec![launch(7, 2), push, branch, launch(1, 3)]), "k?d[uk|?u]kd");
+    }
+}

@@ -1,0 +1,83 @@
+//! Which devices a program runs on, chosen when it is loaded.
+
+use crate::cuda;
+use crate::device::Accelerator;
+use crate::error::{Error, ErrorCode, Result};
+use std::sync::Arc;
+use tfc_abi::gpu::Gpu;
+use tfc_abi::place::{Placed, place};
+use tfc_abi::plan::{Device, HOST, Plan, Step};
+use tfc_abi::{DType, ProgramDesc};
+
+/// What a program is to run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Choice {
+    /// A GPU, if the program has code for it and there is one; else the CPU.
+    #[default]
+    Any,
+    Cpu,
+    /// The GPU of this number, or nothing.
+    Cuda(u32),
+}
+
+impl Choice {
+    /// As the command line and C have it: `cpu`, `cuda` or `cuda:1`.
+    pub fn parse(text: &str) -> Option<Choice> {
+        match text.split_once(':') {
+            None if text == "cpu" => Some(Choice::Cpu),
+            None if text == "cuda" => Some(Choice::Cuda(0)),
+            Some(("cuda", number)) => number.parse().ok().map(Choice::Cuda),
+            _ => None,
+        }
+    }
+}
+
+/// A plan on the devices that were chosen.
+pub(crate) struct Chosen {
+    pub placed: Placed,
+    pub accelerator: Option<Arc<dyn Accelerator>>,
+    /// Why it is the CPU, where a GPU could have been.
+    pub instead: Option<Error>,
+}
+
+/// # Safety
+/// What the descriptor says of GPUs is there.
+pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> Result<Chosen> {
+    let on_cpu = |plan: Plan, instead| {
+        let origins = plan.entries.iter().map(|e| (0..e.buffers.len() as u32).collect());
+        let placed = Placed { origins: origins.collect(), plan };
+        Chosen { placed, accelerator: None, instead }
+    };
+    if choice == Choice::Cpu {
+        return Ok(on_cpu(plan, None));
+    }
+    if desc.gpu.is_null() || desc.gpu_driver.is_null() {
+        return match choice {
+            Choice::Cuda(_) => {
+                Err(Error::usage(ErrorCode::NO_GPU, "this program has code for the CPU alone")
+                    .help("compile it with `tfc compile --target cuda`"))
+            }
+            _ => Ok(on_cpu(plan, None)),
+        };
+    }
+    // SAFETY: the caller's promise.
+    let code = unsafe { std::slice::from_raw_parts(desc.gpu, desc.gpu_len) };
+    let code = Gpu::decode(code)
+        .map_err(|e| Error::io(ErrorCode::DAMAGED_PROGRAM, format!("the code for GPUs: {e}")))?;
+    // SAFETY: as above.
+    let driver = unsafe { &*desc.gpu_driver.cast::<cuda::Entry>() };
+    let number = if let Choice::Cuda(n) = choice { n } else { 0 };
+    let accelerator = match (driver.open)(code, &[number]) {
+        Ok(accelerator) => accelerator,
+        Err(e) if choice == Choice::Any => return Ok(on_cpu(plan, Some(e))),
+        Err(e) => return Err(e),
+    };
+    let placed = place(&plan, &[Device::cuda(number)], &|entry, step| {
+        let Step::Call(c) = step else { return 1 };
+        let buffers = &plan.entries[entry as usize].buffers;
+        let dtype = |i: usize| c.bufs.get(i).map_or(DType::I32, |b| buffers[*b as usize].dtype);
+        if accelerator.runs(c.func, dtype(0), dtype(1)) { 1 } else { HOST }
+    });
+    placed.plan.check().map_err(|e| Error::bug(format!("a plan with a GPU: {e}")))?;
+    Ok(Chosen { placed, accelerator: Some(accelerator), instead: None })
+}
