@@ -561,7 +561,9 @@ impl Sim {
     /// The memory is one allocation of this GPU.
     fn owned(&self, device: usize, at: u64, len: usize) -> Result<(), String> {
         let block = self.blocks.range(..=at).next_back();
-        match block.filter(|(start, (_, size))| at.saturating_add(len as u64) <= **start + *size as u64) {
+        match block
+            .filter(|(start, (_, size))| at.saturating_add(len as u64) <= **start + *size as u64)
+        {
             Some((_, (owner, _))) if *owner == device => Ok(()),
             Some((_, (owner, _))) => Err(format!("GPU {device} uses memory of GPU {owner}")),
             None => Err(format!("{len} bytes at {at:#x} are no memory of GPU {device}")),
