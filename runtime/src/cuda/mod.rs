@@ -28,12 +28,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tfc_abi::gpu::{Gpu as Code, GpuVersion};
 use tfc_abi::plan::{DeviceId, HOST};
 
+/// Starts the GPUs of these numbers, with the best version of the program's code that all
+/// of them can run.
+type Open = fn(Code, &[u32]) -> Result<Arc<dyn Accelerator>>;
+
 /// What a program's descriptor points at: how to use GPUs.
 #[repr(C)]
 pub struct Entry {
-    /// The GPUs of these numbers, and of the program's versions the best that all of them
-    /// can run.
-    pub(crate) open: fn(Code, &[u32]) -> Result<Arc<dyn Accelerator>>,
+    pub(crate) open: Open,
 }
 
 /// See [`Entry`].

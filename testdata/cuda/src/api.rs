@@ -25,8 +25,8 @@ fn status(done: Result<(), Status>) -> Status {
 /// Writes what a call gives, or its status.
 unsafe fn give<T, U>(out: *mut T, made: Result<U, Status>, value: impl FnOnce(U) -> T) -> Status {
     match made {
-        // SAFETY: the caller has room for it, as the driver's interface says.
         Ok(made) => {
+            // SAFETY: the caller has room for it, as the driver's interface says.
             unsafe { out.write(value(made)) };
             0
         }
