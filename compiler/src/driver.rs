@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tfc_ir::Graph;
 use tfc_ir::diag::{Diag, SourceMap};
 use tfc_ir::program::Program;
+pub use tfc_passes::cluster::Cluster;
 use tfc_passes::egraph::{self, FloatMode};
 use tfc_passes::pipeline::{self, Details, PASSES, Pass};
 use tfc_runtime::Print;
@@ -49,6 +50,8 @@ pub struct Options {
     pub replicas: bool,
     /// What to run on.
     pub device: Device,
+    /// The tasks to cut the program for; see [`Options::cluster`].
+    pub cluster: Option<Cluster>,
 }
 
 /// What a module runs on.
@@ -162,6 +165,37 @@ impl Options {
         self
     }
 
+    /// Cuts the program into a part for each task of a cluster, joined by messages; `on`
+    /// says which task computes what, and the compiler where nothing does. A process
+    /// that runs the program by itself is all of them. One of a group is its own part:
+    /// see [`Module::lead`](crate::Module::lead).
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// let graph = tfc::parse(
+    ///     "graph g\nentry f(x: f32[2]) -> (z: f32[2]) {\n  \
+    ///      y = exp(x) on \"/job:w/task:1\"\n  return y * 2.0\n}",
+    /// )?;
+    /// let options = tfc::Options::new().cluster(tfc::Cluster::of("w", 2));
+    /// let module = tfc::compile_with(&graph, &options)?;
+    /// let other = tfc::compile_with(&graph, &options)?;
+    /// let mut groups = tfc::net::local::groups(2, Duration::from_secs(10)).into_iter();
+    /// let (first, second) = (groups.next().unwrap(), groups.next().unwrap());
+    /// let helper = std::thread::spawn(move || other.serve(Arc::new(second)));
+    /// module.lead(Arc::new(first))?;
+    /// let out = module.call("f", (&ndarray::array![0.0f32, 1.0],))?;
+    /// assert_eq!(out.array::<f32>("z")?[[0]], 2.0);
+    /// module.dismiss()?;
+    /// helper.join().unwrap()?;
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cluster(mut self, cluster: Cluster) -> Options {
+        self.cluster = Some(cluster);
+        self
+    }
+
     /// Gives the module this many threads of its own.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Options {
@@ -195,6 +229,7 @@ impl std::fmt::Debug for Options {
             .field("no_opt", &self.no_opt)
             .field("replicas", &self.replicas)
             .field("device", &self.device)
+            .field("cluster", &self.cluster)
             .field("loop_memory", &self.loop_memory)
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)
@@ -269,7 +304,7 @@ impl Timings {
     pub fn pass(&mut self, ran: &pipeline::Ran) {
         self.add(ran.name, ran.time);
         match &ran.details {
-            Details::None => {}
+            Details::None | Details::Placed(_) => {}
             Details::Egraph(report) => self.notes.push_str(&report.timings()),
             Details::Saved(entries) => {
                 for s in entries.iter().filter(|s| s.repeated > 0) {
@@ -340,7 +375,8 @@ fn random_variables(graph: &Graph) -> BTreeSet<String> {
 }
 
 /// Passes lowering cannot do without.
-const REQUIRED: &[&str] = &["checks", "differentiate", "replicas", "expand", "numerics"];
+const REQUIRED: &[&str] =
+    &["checks", "differentiate", "replicas", "expand", "numerics", "place", "partition"];
 
 /// The passes these options ask for.
 pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
@@ -389,6 +425,11 @@ pub fn compile(
     let mut program =
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
+    for (task, known) in
+        program.plan.tasks.iter_mut().zip(options.cluster.iter().flat_map(|c| &c.tasks))
+    {
+        task.address = known.address.clone();
+    }
     for var in &mut program.plan.vars {
         var.random = random.contains(&var.name);
     }
@@ -402,7 +443,9 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
         loop_memory: options.loop_memory,
         unchecked: options.unchecked,
         check_numerics: options.check_numerics,
-        replicas: options.replicas,
+        // A program is shared by its parts or by its examples, not by both.
+        replicas: options.replicas && options.cluster.is_none(),
+        cluster: options.cluster.clone(),
         egraph,
         ..tfc_passes::Options::default()
     }

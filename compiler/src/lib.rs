@@ -68,6 +68,7 @@ pub mod queue;
 mod runtime_object;
 mod saved;
 pub mod signature;
+pub mod simulate;
 mod source;
 #[cfg(feature = "programs")]
 pub mod target;
@@ -76,7 +77,7 @@ pub mod value;
 pub use builder::{
     Arg, EntryBuilder, GraphBuilder, Init, Node, Operand, QueueNode, Shape, Size, Update,
 };
-pub use driver::{Compiled, Device, Math, Options};
+pub use driver::{Cluster, Compiled, Device, Math, Options};
 pub use error::{Error, Exit, Result};
 pub use load::{load, load_inside, load_with, parse, parse_inside};
 pub use module::{Entry, Module, Restored, compile, compile_with};

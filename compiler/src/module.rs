@@ -191,6 +191,24 @@ impl Module {
         self.model.join(group);
     }
 
+    /// Makes this process (or thread) the chief of the tasks that the module was cut for
+    /// ([`Options::cluster`](crate::Options::cluster)): its calls are made by all of
+    /// them, its variables are where the graph places them. The others [`serve`](Module::serve).
+    pub fn lead(&self, group: std::sync::Arc<crate::net::Group>) -> Result<()> {
+        Ok(self.model.lead(group)?)
+    }
+
+    /// Does this task's part in the calls of the chief, until that calls
+    /// [`dismiss`](Module::dismiss).
+    pub fn serve(&self, group: std::sync::Arc<crate::net::Group>) -> Result<()> {
+        Ok(self.model.serve(group)?)
+    }
+
+    /// Lets the other tasks end.
+    pub fn dismiss(&self) -> Result<()> {
+        Ok(self.model.dismiss()?)
+    }
+
     /// Names of the entries.
     pub fn entries(&self) -> Vec<String> {
         self.model.entries().map(|(_, e)| e.name.clone()).collect()

@@ -357,3 +357,55 @@ fn members_of_a_group_train_together() {
         assert!((a - b).abs() < 1e-5, "{learned:?}");
     }
 }
+
+/// A recurrent network on two tasks, threads here: its loop and its gradient on one, the
+/// rest on the other. The numbers are those of one.
+#[test]
+fn a_recurrent_network_on_two_tasks_learns_what_one_learns() {
+    let text = "graph g\nuse optim\ndim B\nvar wx: f32[3, 4] = 0.1 on \"/job:a/task:1\"\n\
+                var wh: f32[4, 4] = 0.2\nvar wo: f32[4] = 0.3 on \"/job:a/task:0\"\n\
+                entry train(x: f32[5, B, 3], y: f32[B]) -> (loss: f32[]) {\n  \
+                zero = zeros(shape: [B, 4])\n  \
+                (_t, h) = while (t = 0, h = zero) t < 5 {\n    \
+                  n = tanh(x[t] @ wx + h @ wh)\n    yield t + 1, n\n  }\n  \
+                e = h @ wo - y\n  loss = mean(e * e)\n  \
+                minimize loss over [wx, wh, wo] with optim.adam(lr: 0.05)\n  return loss\n}";
+    let graph = tfc::parse(text).unwrap();
+    let options = Options::new().threads(1).cluster(tfc::Cluster::of("a", 2));
+    let x = ndarray::Array3::from_shape_fn((5, 4, 3), |(t, b, i)| {
+        ((t * 7 + b * 5 + i * 3) % 11) as f32 * 0.2 - 1.0
+    });
+    let y = ndarray::array![0.5f32, -0.25, 1.0, 0.0];
+    let alone = tfc::compile_with(&graph, &options).unwrap();
+    let mut groups = tfc::net::local::groups(2, std::time::Duration::from_secs(20)).into_iter();
+    let (first, second) = (groups.next().unwrap(), groups.next().unwrap());
+    let chief = tfc::compile_with(&graph, &options).unwrap();
+    let other = tfc::compile_with(&graph, &options).unwrap();
+    let serving = std::thread::spawn(move || {
+        let served = other.serve(std::sync::Arc::new(second));
+        // What it has, it has for itself.
+        (served, other.var::<f32>("wx").unwrap())
+    });
+    chief.lead(std::sync::Arc::new(first)).unwrap();
+    let mut losses = vec![];
+    for _ in 0..20 {
+        let want = alone.call("train", (&x, &y)).unwrap().scalar::<f32>("loss").unwrap();
+        let got = chief.call("train", (&x, &y)).unwrap().scalar::<f32>("loss").unwrap();
+        assert!((want - got).abs() <= 1e-5 * want.abs().max(1e-3), "{want} {got}");
+        losses.push(got);
+    }
+    assert!(losses[19] < losses[0] * 0.5, "{losses:?}");
+    for name in ["wx", "wh", "wo"] {
+        let (a, b) = (alone.var::<f32>(name).unwrap(), chief.var::<f32>(name).unwrap());
+        for (a, b) in a.iter().zip(&b) {
+            assert!((a - b).abs() < 1e-5, "{name}: {a} {b}");
+        }
+    }
+    // Set at the chief, there at its task.
+    let mine = chief.var::<f32>("wx").unwrap();
+    chief.set_var("wx", &(&mine * 0.0)).unwrap();
+    chief.dismiss().unwrap();
+    let (served, wx) = serving.join().unwrap();
+    served.unwrap();
+    assert!(wx.iter().all(|v| *v == 0.0), "{wx}");
+}

@@ -280,6 +280,7 @@ impl<'a> Rewriter<'a> {
         new.runner = old.runner;
         new.replica = old.replica;
         new.needs = old.needs.clone();
+        new.task = old.task.clone();
         new.span = old.span;
         let region = new.body;
         let mut r = Rewriter {

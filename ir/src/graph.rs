@@ -133,6 +133,8 @@ pub struct Func {
     /// What calls need of run-time dims for the sake of nodes that passes have since
     /// simplified away; see [`crate::require::keep`].
     pub needs: Vec<Requirement>,
+    /// The task of a cluster whose part of the entry of this name it is.
+    pub task: Option<Arc<str>>,
     pub span: Span,
 }
 
@@ -157,6 +159,7 @@ impl Func {
             runner: false,
             replica: false,
             needs: vec![],
+            task: None,
             span: Span::NONE,
         }
     }

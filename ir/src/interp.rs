@@ -22,7 +22,7 @@ use crate::ops::Op;
 use crate::require::requirements;
 use crate::{Dim, Tensor, TensorType, diag::Span};
 use cranelift_entity::SecondaryMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
@@ -166,9 +166,9 @@ pub fn run_watched(
             return Err(Error { span: need.span, ..Error::new("E0518", message) });
         }
     }
-    let stacks = BTreeMap::new();
+    let (stacks, sent) = (BTreeMap::new(), VecDeque::new());
     let env = SecondaryMap::new();
-    let mut machine = Machine { graph, func, state, dims, env, stacks, out, watch };
+    let mut machine = Machine { graph, func, state, dims, env, stacks, sent, out, watch };
     let args = feeds.iter().map(Array::from_tensor).collect();
     let results = machine.region(func.body, args)?;
     Ok(results.iter().map(Array::to_tensor).collect())
@@ -304,6 +304,8 @@ struct Machine<'a> {
     dims: BTreeMap<Arc<str>, i64>,
     env: SecondaryMap<ValueId, Option<Array>>,
     stacks: BTreeMap<String, Vec<Array>>,
+    /// Messages on their way, from this process to itself.
+    sent: VecDeque<Option<Array>>,
     out: &'a mut dyn Write,
     watch: Watch<'a>,
 }
@@ -473,6 +475,16 @@ impl Machine<'_> {
             }
             // The interpreter is alone.
             StepKind::Exchange => Ok(operands),
+            // And hears what it says itself.
+            StepKind::Send => {
+                self.sent.push_back(operands.into_iter().next());
+                Ok(vec![])
+            }
+            StepKind::Recv => match (self.sent.pop_front(), node.results.is_empty()) {
+                (Some(Some(x)), false) => Ok(vec![x]),
+                (Some(None), true) => Ok(vec![]),
+                _ => Err(Error::new("E0704", "nothing was sent that fits this `recv`")),
+            },
             StepKind::Push => {
                 let [x] = take(node, operands)?;
                 self.stacks.entry(node.attrs.str("stack").to_string()).or_default().push(x);

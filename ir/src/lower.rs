@@ -69,6 +69,10 @@ pub enum StepKind {
     CheckIndex,
     /// Each operand combined with its counterparts in other processes.
     Exchange,
+    /// A message to another task of a cluster.
+    Send,
+    /// And from one.
+    Recv,
     Push,
     Pop,
     Queue(QueueAction),

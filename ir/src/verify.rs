@@ -18,6 +18,7 @@
 
 use crate::diag::{Diag, Span};
 use crate::graph::{Def, Func, Graph, Node, NodeId, RegionId, ValueId, Var};
+use crate::lower::{Lower, StepKind};
 use crate::op::{Effect, Stage};
 use crate::{Attr, DType, Dim, Op, TensorType, build};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,7 +40,7 @@ pub fn verify(graph: &Graph, stage: Stage) -> Vec<Diag> {
     }
     let mut names = BTreeSet::new();
     for entry in &graph.entries {
-        if !names.insert((entry.name.as_str(), entry.replica)) {
+        if !names.insert((entry.name.as_str(), entry.replica, &entry.task)) {
             diags.push(
                 Diag::error(CODE, format!("two entries are named `{}`", entry.name))
                     .at(entry.span, "this one too"),
@@ -187,6 +188,10 @@ impl<'a> Checker<'a> {
         let what = format!("`{}`", def.name);
         if def.stage == Stage::Source && self.stage == Stage::Core {
             self.report(node.span, format!("{what} is not legal at this stage"));
+        }
+        if matches!(def.lower, Lower::Step(StepKind::Send | StepKind::Recv)) && func.task.is_none()
+        {
+            self.report(node.span, format!("{what} stands outside of the part of a task"));
         }
         let mut ok = true;
         for &operand in &node.operands {

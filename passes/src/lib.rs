@@ -6,6 +6,7 @@
 
 pub mod canonicalize;
 pub mod checks;
+pub mod cluster;
 pub mod cost_model;
 pub mod cse;
 pub mod dce;
@@ -16,7 +17,9 @@ pub mod fold;
 mod lower;
 pub mod mincut;
 pub mod numerics;
+pub mod partition;
 pub mod pipeline;
+pub mod place;
 pub mod probe;
 pub mod replicas;
 mod restrict;

@@ -12,6 +12,8 @@ use crate::expand::expand;
 use crate::fold::fold;
 use crate::mincut::mincut;
 use crate::numerics::numerics;
+use crate::partition::partition;
+use crate::place::place;
 use crate::replicas::replicas;
 use crate::sparse::sparse;
 use crate::split::split;
@@ -36,6 +38,8 @@ pub enum Details {
     Egraph(Box<crate::egraph::Report>),
     /// Bytes kept for the backward pass, by entry.
     Saved(Vec<crate::mincut::Saved>),
+    /// What was placed where, and why.
+    Placed(Vec<crate::place::Reason>),
 }
 
 impl Passed {
@@ -67,6 +71,8 @@ pub struct Options {
     pub check_numerics: bool,
     /// Also make the versions of entries that several processes run together.
     pub replicas: bool,
+    /// The processes to cut the graph for.
+    pub cluster: Option<crate::cluster::Cluster>,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -123,6 +129,16 @@ pub const PASSES: &[Pass] = &[
         run: split,
     },
     Pass { name: "dce", description: "drop what nothing needs", run: dce },
+    Pass {
+        name: "place",
+        description: "say which task of a cluster computes what, if there is a cluster",
+        run: place,
+    },
+    Pass {
+        name: "partition",
+        description: "cut entries into a part for each task, joined by messages",
+        run: partition,
+    },
 ];
 
 fn egraph(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {

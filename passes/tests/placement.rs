@@ -1,7 +1,11 @@
 //! Placements go through every pass, and what nothing can honour is an error.
 
+use tfc_ir::diag::Diag;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::{Graph, text};
-use tfc_passes::pipeline::{PASSES, Pass, Ran, run_each};
+use tfc_passes::cluster::Cluster;
+use tfc_passes::pipeline::{Details, PASSES, Pass, Ran, run_each};
+use tfc_passes::place::Reason;
 use tfc_passes::{Options, compile};
 
 fn load(source: &str) -> Graph {
@@ -100,4 +104,197 @@ fn the_cpu_is_there() {
     let source = "graph c\nentry f(x: f32[2]) -> (y: f32[2]) {\n  y = x + 1.0 on \"/cpu:0\"\n  return y\n}\n";
     let program = compile(&load(source), &Options::default()).expect("it is the CPU's");
     assert_eq!(program.kernels.len(), 1);
+}
+
+/// All passes, for a cluster of so many tasks of the job `a`.
+fn cut(source: &str, tasks: usize) -> Result<(Graph, Vec<Reason>), Vec<Diag>> {
+    let all: Vec<&Pass> = PASSES.iter().collect();
+    let options = Options { cluster: Some(Cluster::of("a", tasks)), ..Options::default() };
+    let mut reasons = vec![];
+    let graph = run_each(load(source), &all, &options, &mut |ran, _| {
+        if let Details::Placed(list) = &ran.details {
+            reasons = list.clone();
+        }
+    })?;
+    Ok((graph, reasons))
+}
+
+/// What the part of a task sends to (or receives from) each other, in order.
+fn messages(graph: &Graph, entry: &str, task: usize, kind: StepKind) -> Vec<(String, String)> {
+    let task = format!("/job:a/task:{task}");
+    let part = graph
+        .entries
+        .iter()
+        .find(|f| f.name == entry && f.task.as_deref() == Some(&*task))
+        .expect("a part for each task");
+    let mut out = vec![];
+    part.walk(&mut |_, node| {
+        if matches!(node.op.def().lower, Lower::Step(k) if k == kind) {
+            let peer = node.attrs.str(if kind == StepKind::Send { "to" } else { "from" });
+            out.push((peer.to_string(), node.attrs.str("name").to_string()));
+        }
+    });
+    out
+}
+
+/// Every message that one task sends to another, the other receives, in that order.
+fn check_messages(graph: &Graph, entry: &str, tasks: usize) -> usize {
+    let name = |t: usize| format!("/job:a/task:{t}");
+    let mut count = 0;
+    for from in 0..tasks {
+        for to in 0..tasks {
+            let between = |list: Vec<(String, String)>, peer: usize| -> Vec<String> {
+                list.into_iter().filter(|(p, _)| *p == name(peer)).map(|(_, n)| n).collect()
+            };
+            let sent = between(messages(graph, entry, from, StepKind::Send), to);
+            let received = between(messages(graph, entry, to, StepKind::Recv), from);
+            assert_eq!(sent, received, "from {from} to {to}:\n{}", text::print(graph));
+            count += sent.len();
+        }
+    }
+    count
+}
+
+/// However many nodes of a task use a tensor, it is sent there once.
+#[test]
+fn a_tensor_is_sent_once_to_each_task_that_uses_it() {
+    let source = "graph g
+dim B
+entry f(x: f32[B]) -> (y: f32[]) {
+  h = exp(x) on \"/job:a/task:1\"
+  p = sin(h) on \"/job:a/task:2\"
+  q = cos(h) on \"/job:a/task:2\"
+  r = h + 1.0 on \"/job:a/task:0\"
+  return sum(p * q * r)
+}
+";
+    let (graph, _) = cut(source, 3).unwrap();
+    assert!(check_messages(&graph, "f", 3) >= 4);
+    let sent = messages(&graph, "f", 1, StepKind::Send);
+    let h = |to: &str| sent.iter().filter(|(t, n)| t == to && n == "`h`").count();
+    assert_eq!((h("/job:a/task:0"), h("/job:a/task:2")), (1, 1), "{sent:?}");
+    // Sizes are known from params alone: a part with none of the tensors can be compiled.
+    compile(&graph, &Options::default()).unwrap();
+}
+
+/// The order that `after` asks for, and that of a check before a write, hold over tasks.
+#[test]
+fn order_is_kept_by_empty_messages() {
+    let source = "graph g
+var a: f32[] = 0 on \"/job:a/task:0\"
+var b: f32[] = 0 on \"/job:a/task:1\"
+var c: f32[] = 0 on \"/job:a/task:2\"
+entry f(x: f32[]) {
+  s = assign(a, x)
+  assign(b, 2.0) after(s)
+}
+entry g(x: f32[]) {
+  assert(x > 0.0, message: \"positive\") on \"/job:a/task:0\"
+  assign(c, 3.0)
+}
+";
+    let (graph, _) = cut(source, 3).unwrap();
+    for (entry, to) in [("f", 1), ("g", 2)] {
+        assert_eq!(check_messages(&graph, entry, 3), 1, "{}", text::print(&graph));
+        assert!(messages(&graph, entry, to, StepKind::Recv)[0].1.starts_with("the news of"));
+    }
+}
+
+#[test]
+fn what_cannot_be_is_an_error_with_both_places() {
+    let var = "graph g\nvar w: f32[] = 0 on \"/job:a/task:0\"\n";
+    for (source, code, labels) in [
+        (format!("{var}entry f(x: f32[]) {{\n  assign(w, x) on \"/job:a/task:1\"\n}}\n"), "E0416", 2),
+        (format!("{var}entry f(x: f32[]) {{\n  assign(w, x) on \"/job:b\"\n}}\n"), "E0416", 1),
+        (format!("{var}entry f(x: f32[]) {{\n  assign(w, x) on \"/gpu:0\"\n}}\n"), "E0416", 1),
+        (
+            "graph g\nentry f(x: f32[]) -> (y: f32[]) {\n  (_i, y) = while (i = 0, y = x) i < 3 {\n    \
+             z = exp(y) on \"/job:a/task:0\"\n    w = sin(z) on \"/job:a/task:1\"\n    \
+             yield i + 1, w\n  }\n  return y\n}\n"
+                .to_string(),
+            "E0417",
+            2,
+        ),
+        (
+            "graph g\nqueue q: fifo(f32[], capacity: 2) on \"/job:a/task:1\"\n\
+             entry f() {\n  enqueue(q, 1.0)\n}\n"
+                .to_string(),
+            "E0416",
+            2,
+        ),
+    ] {
+        let diags = cut(&source, 2).err().unwrap_or_else(|| panic!("{source}"));
+        assert_eq!(diags[0].code, code, "{source} {diags:?}");
+        assert_eq!(diags[0].labels.len(), labels, "{diags:?}");
+    }
+}
+
+/// Without a word from the user: work that can be done at the same time is, when it is
+/// worth the messages, and stays together when it is not; the reasons are said.
+#[test]
+fn unconstrained_nodes_go_where_they_are_done_first() {
+    let towers = |n: usize| {
+        format!(
+            "graph g
+dim B: 64..64
+var v: f32[{n}, {n}] = 0.5
+var w: f32[{n}, {n}] = 0.5
+entry f(x: f32[B, {n}]) -> (y: f32[]) {{
+  a = tanh(tanh(x @ v) @ v)
+  b = tanh(tanh(x @ w) @ w)
+  return sum(a) + sum(b)
+}}
+"
+        )
+    };
+    let (large, reasons) = cut(&towers(1024), 2).unwrap();
+    let on = |graph: &Graph, name: &str| {
+        graph.vars.values().find(|v| v.name == name).and_then(|v| v.device.clone()).unwrap()
+    };
+    assert_ne!(on(&large, "v"), on(&large, "w"), "{reasons:#?}");
+    let said = reasons.iter().map(Reason::to_string).collect::<Vec<_>>().join("\n");
+    assert!(said.contains("of work, done at") && said.contains("on /job:a/task:1"), "{said}");
+    let (small, reasons) = cut(&towers(8), 2).unwrap();
+    assert_eq!(on(&small, "v"), on(&small, "w"), "{reasons:#?}");
+    // `on` wins, whatever it costs.
+    let told = towers(8).replace("var w: f32[8, 8] = 0.5", "var w: f32[8, 8] = 0.5 on \"/task:1\"");
+    let (told, reasons) = cut(&told, 2).unwrap();
+    assert_eq!(&*on(&told, "w"), "/job:a/task:1/cpu:0");
+    assert!(reasons.iter().any(|r| r.why == "`w` is on `/task:1`"), "{reasons:#?}");
+}
+
+/// Many nodes on random tasks: the parts agree on what they send each other.
+#[test]
+fn random_placements_are_cut_consistently() {
+    let mut state = 0x2545_f491_4f6c_dd1du64;
+    let mut random = |n: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % n
+    };
+    for _ in 0..40 {
+        let mut body = String::new();
+        let mut names = vec!["x".to_string()];
+        for i in 0..20 {
+            let pick = |r: u64| names[r as usize % names.len()].clone();
+            let (a, b) = (pick(random(99)), pick(random(99)));
+            let task = random(4);
+            body += &format!("  v{i} = {a} * {b} + {i}.5 on \"/job:a/task:{task}\"\n");
+            if random(4) == 0 {
+                body += &format!("  assign(w{task}, v{i})\n");
+            }
+            names.push(format!("v{i}"));
+        }
+        let vars: String =
+            (0..4).map(|t| format!("var w{t}: f32[3] = 0 on \"/job:a/task:{t}\"\n")).collect();
+        let source = format!(
+            "graph g\n{vars}entry f(x: f32[3]) -> (y: f32[3]) {{\n{body}  return v19\n}}\n"
+        );
+        let (graph, _) = cut(&source, 4).unwrap();
+        assert!(check_messages(&graph, "f", 4) > 0);
+        let printed = text::print(&graph);
+        text::same(&graph, &load(&printed)).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+        compile(&graph, &Options::default()).unwrap();
+    }
 }

@@ -34,8 +34,19 @@ fn cases(dirs: &[&str]) -> Vec<PathBuf> {
     out
 }
 
-const DIRS: &[&str] =
-    &["canonicalize", "fold", "cse", "dce", "diff", "egraph", "fuse", "replicas", "steps", "plan"];
+const DIRS: &[&str] = &[
+    "canonicalize",
+    "fold",
+    "cse",
+    "dce",
+    "diff",
+    "egraph",
+    "fuse",
+    "partition",
+    "replicas",
+    "steps",
+    "plan",
+];
 
 #[test]
 fn stages_look_as_they_should() {
@@ -59,6 +70,21 @@ fn stages_look_as_they_should() {
                 let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {})
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 text::print(&out)
+            }
+            None if first == "partition" => {
+                let passes = ["canonicalize", "differentiate", "replicas", "expand", "simplify"];
+                let graph = run_passes(&graph, &passes).expect("passes");
+                let named = |p: &&Pass| ["dce", "place", "partition"].contains(&p.name);
+                let passes: Vec<&Pass> = PASSES.iter().filter(named).collect();
+                let cluster = Some(tfc_passes::cluster::Cluster::of("a", 3));
+                let options = Options { cluster, ..Options::default() };
+                let out = run_each(graph, &passes, &options, &mut |_, _| {})
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                let shown = text::print(&out);
+                let (back, diags, _) = text::load_str("printed", &shown);
+                let back = back.unwrap_or_else(|| panic!("{diags:?}\n{shown}"));
+                text::same(&out, &back).unwrap_or_else(|e| panic!("{e}\n{shown}"));
+                shown
             }
             Some(("explain", mode)) => explained(&path, &source, mode.trim()),
             None if first == "fused" => tfc_passes::fused_text(&graph, &Options::default())
@@ -183,8 +209,9 @@ fn every_pass_runs_alone_and_tells_the_truth() {
         }
     }
     // Nearly all find something to do in one graph or another, even alone; `numerics`
-    // only when it is asked to.
-    let idle = |p: &&str| changes[p] == 0 && *p != "numerics";
+    // only when it is asked to, `place` and `partition` only for a cluster.
+    let asked = ["numerics", "place", "partition"];
+    let idle = |p: &&str| changes[p] == 0 && !asked.contains(p);
     let idle: Vec<&str> = PASSES.iter().map(|p| p.name).filter(idle).collect();
     assert!(idle.len() <= 2, "{idle:?}");
 }

@@ -90,6 +90,8 @@ impl Geometry<'_> {
             | Step::CheckIndex(_)
             | Step::CheckFinite(_)
             | Step::Exchange(_)
+            | Step::Send(_)
+            | Step::Recv(_)
             | Step::Save { .. }
             | Step::Restore { .. } => Ok(()),
             Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {

@@ -50,6 +50,7 @@ pub mod mem;
 pub mod model;
 pub mod net;
 mod numerics;
+pub mod parts;
 pub mod peaks;
 mod place;
 pub mod pool;

@@ -9,6 +9,7 @@ use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::net::Group;
+use crate::parts::Parts;
 use crate::place::{Choice, Chosen, choose};
 use crate::pool::Pool;
 use crate::queue::Queues;
@@ -19,7 +20,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use tfc_abi::plan::{Entry, HOST, Home, Plan, Port, Step};
+use tfc_abi::plan::{Entry, HOST, Home, PartOf, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, cpu};
 
 /// A program ready to be called, from any number of threads.
@@ -52,6 +53,8 @@ pub struct Model {
     sandbox: Sandbox,
     /// The processes it trains with.
     group: std::sync::OnceLock<Arc<Group>>,
+    /// The tasks it was cut for.
+    pub(crate) parts: Parts,
     /// Where `print` goes; standard error if nowhere.
     print: Option<Print>,
     /// What the kernels live in (JIT memory); dropped last.
@@ -89,6 +92,8 @@ impl Consts {
 /// A call whose feeds fit.
 pub struct Prepared<'a> {
     model: &'a Model,
+    /// The entry that was asked for; what is run may be a version of it.
+    whole: usize,
     entry: &'a Entry,
     state: &'a EntryState,
     feeds: &'a [FeedView<'a>],
@@ -118,7 +123,14 @@ impl Prepared<'_> {
     pub fn run(mut self, results: &mut [ResultView<'_>], options: &CallOptions) -> Result<()> {
         let Some(ctx) = &mut self.ctx else { return Err(Error::bug("a call without a context")) };
         ctx.place(self.entry, self.state, self.feeds, results)?;
-        Run::new(self.model, self.entry, ctx, self.state, options)?.all()
+        let joint = match self.model.plan.tasks.is_empty() {
+            true => None,
+            false => self.model.summon(self.whole, self.feeds)?,
+        };
+        let ran = Run::new(self.model, self.entry, ctx, self.state, options)
+            .and_then(|mut run| run.all());
+        let Some(joint) = joint else { return ran };
+        ran.and_then(|()| joint.finish()).inspect_err(|_| self.model.parts.fail())
     }
 }
 
@@ -174,6 +186,9 @@ pub struct Options {
     pub skip_init: bool,
     /// What to run on.
     pub device: Choice,
+    /// Initialise the variables of this task alone, of a program that was cut for
+    /// several.
+    pub task: Option<usize>,
     /// Kept alive as long as the model.
     pub keep: Option<Box<dyn std::any::Any + Send + Sync>>,
 }
@@ -254,11 +269,12 @@ impl Model {
             directory: Mutex::default(),
             sandbox: options.sandbox,
             group: std::sync::OnceLock::new(),
+            parts: Parts::default(),
             print: options.print,
             _keep: options.keep,
         };
         if !options.skip_init {
-            model.init()?;
+            model.first_values(options.task)?;
             model.state.accept_infinities(&model.plan.vars)?;
         }
         Ok(model)
@@ -272,6 +288,19 @@ impl Model {
             Some(i) => self.run(i as usize, &[], &mut []),
             None => Ok(()),
         }
+    }
+
+    /// As [`Model::init`], before anybody else has joined.
+    fn first_values(&self, task: Option<usize>) -> Result<()> {
+        let Some(init) = self.plan.init else { return Ok(()) };
+        let own = task.and_then(|task| self.part(init as usize, task));
+        self.run(own.unwrap_or(init as usize), &[], &mut [])
+    }
+
+    /// A task's part of an entry.
+    fn part(&self, entry: usize, task: usize) -> Option<usize> {
+        let part = Some(PartOf { whole: Some(entry as u32), task: task as u32 });
+        self.plan.entries.iter().position(|e| e.part == part)
     }
 
     /// Whether losses that are minimized, and variables that are saved, may be NaN
@@ -353,8 +382,7 @@ impl Model {
     /// The entries a user may call, with their indices.
     pub fn entries(&self) -> impl Iterator<Item = (usize, &Entry)> {
         let init = self.plan.init.map(|i| i as usize);
-        let users =
-            move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner && e.replica_of.is_none();
+        let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && e.is_for_users();
         self.plan.entries.iter().enumerate().filter(users)
     }
 
@@ -437,10 +465,11 @@ impl Model {
 
     /// Looks at the feeds of a call: the sizes of its results are known then.
     pub fn prepare<'a>(&'a self, entry: usize, feeds: &'a [FeedView<'a>]) -> Result<Prepared<'a>> {
+        let whole = entry;
         let entry = self.version(entry);
         let (e, state) = self.entry_at(entry)?;
         let mut prepared =
-            Prepared { model: self, entry: e, state, feeds, ctx: Some(state.take()) };
+            Prepared { model: self, whole, entry: e, state, feeds, ctx: Some(state.take()) };
         if let Some(ctx) = &mut prepared.ctx {
             ctx.prepare(self, entry, e, state, feeds)?;
         }
@@ -475,6 +504,9 @@ impl Model {
 
     /// The version of an entry that is to be run.
     fn version(&self, entry: usize) -> usize {
+        if let Some(task) = self.parts.task() {
+            return self.part(entry, task).unwrap_or(entry);
+        }
         if self.group.get().is_none_or(|g| g.size() == 1) {
             return entry;
         }
@@ -495,20 +527,26 @@ impl Model {
     /// A copy of a variable.
     pub fn read_var(&self, var: usize) -> Result<TensorBuf> {
         self.check_var(var)?;
+        if self.is_elsewhere(var) {
+            self.gather([var])?;
+        }
         self.state.read(&self.plan.vars, var)
     }
 
     /// Overwrites a variable.
     pub fn write_var(&self, var: usize, value: FeedView<'_>) -> Result<()> {
         self.check_var(var)?;
-        self.state.write(&self.plan.vars, var, value)
+        self.state.write(&self.plan.vars, var, value)?;
+        self.var_was_set(var)
     }
 
     /// Overwrites several variables at once: every call sees all of them old or
     /// all of them new. Nothing changes unless all values fit.
     pub fn write_vars(&self, values: Vec<(usize, TensorBuf)>) -> Result<()> {
         values.iter().try_for_each(|(var, _)| self.check_var(*var))?;
-        self.state.replace(&self.plan.vars, values)
+        let vars: Vec<usize> = values.iter().map(|(var, _)| *var).collect();
+        self.state.replace(&self.plan.vars, values)?;
+        vars.into_iter().try_for_each(|var| self.var_was_set(var))
     }
 
     /// Lends all variables, with their names: as they are between two calls.
@@ -534,6 +572,7 @@ impl Model {
         &self,
         save: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
     ) -> Result<T> {
+        self.gather(0..self.plan.vars.len())?;
         self.with_vars(|vars| match self.state.unfit(&self.plan.vars, vars) {
             Some(e) if !self.allows_nan() => Err(e),
             _ => save(vars),

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tfc_abi::{DType, ErrorCode};
 use tfc_runtime::net::collective::Reduce;
 use tfc_runtime::net::job::Job;
-use tfc_runtime::net::{Group, local};
+use tfc_runtime::net::{Group, local, tls};
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);
@@ -44,7 +44,160 @@ fn transports() -> Vec<(&'static str, Make)> {
             .collect();
         joining.into_iter().map(|j| j.join().unwrap()).collect()
     }
-    vec![("threads", threads), ("gRPC", grpc)]
+    fn encrypted(size: usize, wait: Duration) -> Ranks {
+        let at = free_address();
+        let joining: Vec<_> = (0..size)
+            .map(|rank| {
+                let mut job = job(rank, size, &at);
+                job.timeout = wait;
+                job.tls = certificates().map(|c| c.files("member"));
+                thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+            })
+            .collect();
+        joining.into_iter().map(|j| j.join().unwrap()).collect()
+    }
+    let mut all: Vec<(&'static str, Make)> = vec![("threads", threads), ("gRPC", grpc)];
+    if certificates().is_some() {
+        all.push(("gRPC", encrypted));
+    }
+    all
+}
+
+/// Certificates of two authorities, made by the `openssl` command.
+struct Certificates {
+    dir: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn files(&self, name: &str) -> tls::Files {
+        let file = |name: String| self.dir.path().join(name);
+        let authority = if name == "stranger" { "other" } else { "ca" };
+        tls::Files {
+            cert: file(format!("{name}.pem")),
+            key: file(format!("{name}.key")),
+            ca: file(format!("{authority}.pem")),
+        }
+    }
+
+    fn make() -> Option<Certificates> {
+        let made = Certificates { dir: tempfile::tempdir().unwrap() };
+        let run = |line: &str| {
+            let mut command = std::process::Command::new("openssl");
+            command.args(line.split_whitespace()).current_dir(made.dir.path());
+            command.stdin(std::process::Stdio::null()).output().is_ok_and(|o| o.status.success())
+        };
+        let authority = |name: &str| {
+            run(&format!(
+                "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN={name} -keyout {name}.key -out {name}.pem"
+            ))
+        };
+        let member = |name: &str, authority: &str, valid: &str| {
+            run(&format!(
+                "req -newkey rsa:2048 -nodes -subj /CN={name} -keyout {name}.key -out {name}.csr"
+            )) && run(&format!(
+                "x509 -req -in {name}.csr -CA {authority}.pem -CAkey {authority}.key -CAcreateserial {valid} -out {name}.pem"
+            ))
+        };
+        let all = authority("ca")
+            && authority("other")
+            && member("member", "ca", "-days 2")
+            && member("stranger", "other", "-days 2")
+            // Its last day was before its first.
+            && (member("late", "ca", "-days -1")
+                || member("late", "ca", "-not_before 20200101000000Z -not_after 20200102000000Z"));
+        if !all {
+            eprintln!("skipped: there is no `openssl` command to make certificates with");
+        }
+        all.then_some(made)
+    }
+}
+
+fn certificates() -> Option<&'static Certificates> {
+    static MADE: std::sync::OnceLock<Option<Certificates>> = std::sync::OnceLock::new();
+    MADE.get_or_init(Certificates::make).as_ref()
+}
+
+#[test]
+fn messages_arrive_in_order_and_nobody_waits_to_send() {
+    for (name, make) in transports() {
+        let groups = make(3, SOON);
+        everywhere(&groups, |g| {
+            let others = || (0..3).filter(|r| *r != g.rank());
+            // All send before anybody receives: more than sockets hold.
+            for round in 0..4u8 {
+                for to in others() {
+                    let data = vec![round * 16 + g.rank() as u8; 3_000_000];
+                    g.send(to, &data, "a tensor", "").unwrap();
+                    g.send(to, &[], "a signal", "").unwrap();
+                }
+            }
+            for round in 0..4u8 {
+                for from in others() {
+                    let mut data = vec![0; 3_000_000];
+                    g.recv(from, &mut data, "a tensor", "").unwrap();
+                    let want = round * 16 + from as u8;
+                    assert!(data.iter().all(|b| *b == want), "{name}");
+                    g.recv(from, &mut [], "a signal", "").unwrap();
+                }
+            }
+            g.flush("the end").unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_message_that_never_comes_names_its_peer_its_tensor_and_its_line() {
+    for (_, make) in transports() {
+        let groups = make(2, Duration::from_millis(80));
+        let e = groups[0].recv(1, &mut [0; 8], "`h`, from /job:a/task:1", "m.graph:3:5");
+        let e = e.unwrap_err();
+        assert_eq!(e.code(), ErrorCode::PEER_LATE);
+        let text = e.to_string();
+        for said in ["worker 1", "`h`, from /job:a/task:1", "m.graph:3:5"] {
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}
+
+#[test]
+fn who_has_no_right_certificate_gets_nothing() {
+    let Some(certificates) = certificates() else { return };
+    let meet = |tls: Option<tls::Files>| {
+        let at = free_address();
+        let mut chief = job(0, 2, &at);
+        chief.join_timeout = Duration::from_millis(1500);
+        chief.tls = Some(certificates.files("member"));
+        let chief = thread::spawn(move || Group::join(&chief, &[7; 32]));
+        let mut other = job(1, 2, &at);
+        other.join_timeout = Duration::from_millis(1200);
+        other.tls = tls;
+        let other = Group::join(&other, &[7; 32]);
+        [chief.join().unwrap(), other].map(|r| r.map(drop).map_err(|e| e.to_string()))
+    };
+    for (who, why) in [("stranger", "certificate"), ("late", "expired")] {
+        let [chief, other] = meet(Some(certificates.files(who)));
+        let (chief, other) = (chief.unwrap_err(), other.unwrap_err());
+        assert!(chief.contains("a process was turned away"), "{who}: {chief}");
+        assert!(chief.contains(why) || who == "stranger", "{who}: {chief}");
+        assert!(other.contains("E0708"), "{who}: {other}");
+    }
+    // In plain text.
+    let [chief, other] = meet(None);
+    assert!(chief.is_err() && other.is_err(), "{chief:?} {other:?}");
+    // And who belongs to the job.
+    let [chief, other] = meet(Some(certificates.files("member")));
+    assert!(chief.is_ok() && other.is_ok(), "{chief:?} {other:?}");
+    // A file that is not there, and a key of another certificate.
+    let mut files = certificates.files("member");
+    files.cert = "missing.pem".into();
+    let mut alone = job(0, 2, &free_address());
+    alone.tls = Some(files);
+    let Err(e) = Group::join(&alone, &[7; 32]) else { panic!("without a certificate") };
+    assert!(e.code() == ErrorCode::NOT_TRUSTED && e.to_string().contains("missing.pem"), "{e}");
+    alone.tls =
+        Some(tls::Files { key: certificates.files("late").key, ..certificates.files("member") });
+    let Err(e) = Group::join(&alone, &[7; 32]) else { panic!("with another's key") };
+    assert!(e.to_string().contains("late.key"), "{e}");
 }
 
 /// Runs `task` on every rank at once; what each gave, by rank.

@@ -67,6 +67,8 @@ pub enum Command {
     Bench(Bench),
     /// Run several processes of a program on this machine, as one job
     Launch(Launch),
+    /// Predict what training with many processes would come to
+    Simulate(Simulate),
     /// List, check and compare checkpoints
     Ckpt(Ckpt),
     /// Compare every gradient of a graph with finite differences
@@ -124,6 +126,10 @@ pub struct Codegen {
     /// iterations are computed again in the backward pass [default: all iterations are kept]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub loop_memory: Option<u64>,
+
+    /// Cut the program into a part for each task of the cluster that this TOML file describes
+    #[arg(long, value_name = "FILE")]
+    pub cluster: Option<PathBuf>,
 
     /// Print what each step of the compiler took, to standard error
     #[arg(long)]
@@ -615,6 +621,114 @@ pub struct Launch {
     /// The program and its own command line
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum SimulatedMode {
+    /// Gradients averaged over all workers, around a ring
+    Sync,
+    /// Parameter servers; a step waits for all workers
+    PsSync,
+    /// Parameter servers; each worker for itself
+    PsAsync,
+    /// As ps-sync, with the gradients of all workers but `--spare`
+    Backup,
+    /// An average over all workers after every `--every` steps
+    Average,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:
+  tfc simulate examples/mlp.graph --workers 1..64
+  tfc simulate train.graph --mode backup --spare 4 --workers 8..200 --ps 17 --net 10Gbit --straggler 0.05:5
+  tfc simulate train.graph --check --svg curve.svg
+
+The time of a step on one process is measured here, unless `--step` says it; the rest follows
+from the bytes of the gradients and the network.")]
+pub struct Simulate {
+    /// The graph file; `-` reads standard input
+    #[arg(value_name = "GRAPH")]
+    pub graph: PathBuf,
+
+    /// The entry that trains [default: `train`, or the first]
+    #[arg(long, value_name = "NAME")]
+    pub entry: Option<String>,
+
+    /// How the processes train together
+    #[arg(long, value_enum, default_value = "sync")]
+    pub mode: SimulatedMode,
+
+    /// How many workers: a number, or a range
+    #[arg(long, value_name = "FIRST..LAST", default_value = "1..200", value_parser = range)]
+    pub workers: (usize, usize),
+
+    /// Parameter servers
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub ps: usize,
+
+    /// Workers that `--mode backup` does not wait for
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub spare: usize,
+
+    /// Steps between the averages of `--mode average`
+    #[arg(long, value_name = "STEPS", default_value_t = 16)]
+    pub every: usize,
+
+    /// Bandwidth of each process, each way
+    #[arg(long, value_name = "RATE", default_value = "10Gbit", value_parser = tfc_passes::cluster::bandwidth)]
+    pub net: f64,
+
+    /// How long a message takes to be noticed
+    #[arg(long, value_name = "TIME", default_value = "30us", value_parser = tfc_passes::cluster::latency)]
+    pub latency: f64,
+
+    /// Now and then a worker is slow: how often, and how many times as long its step then takes
+    #[arg(long, value_name = "CHANCE:FACTOR", value_parser = straggler)]
+    pub straggler: Option<crate::simulate::Straggler>,
+
+    /// Examples of each worker in a step
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub batch: usize,
+
+    /// Size of another run-time dim
+    #[arg(long = "dim", value_name = "NAME=SIZE")]
+    pub dims: Vec<String>,
+
+    /// How long a step of one worker takes, instead of measuring it
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub step: Option<Duration>,
+
+    /// Also run 1, 2 and 4 processes here, and say how far the prediction was off
+    #[arg(long)]
+    pub check: bool,
+
+    /// Draw the throughput over the number of workers
+    #[arg(long, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub codegen: Codegen,
+}
+
+/// `8` or `1..200`.
+fn range(text: &str) -> Result<(usize, usize), String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if 1 <= first && first <= last && last <= 100_000 => {
+            Ok((first, last))
+        }
+        _ => Err("expected a number of workers, or a range such as 1..200".into()),
+    }
+}
+
+/// `0.05:5`.
+fn straggler(text: &str) -> Result<crate::simulate::Straggler, String> {
+    let parsed = text.split_once(':').and_then(|(chance, factor)| {
+        let (chance, factor): (f64, f64) = (chance.parse().ok()?, factor.parse().ok()?);
+        let sensible = (0.0..=1.0).contains(&chance) && (1.0..=1e6).contains(&factor);
+        sensible.then_some(crate::simulate::Straggler { chance, factor })
+    });
+    parsed.ok_or_else(|| "expected CHANCE:FACTOR, such as 0.05:5".into())
 }
 
 fn workers(text: &str) -> Result<usize, String> {

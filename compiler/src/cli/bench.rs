@@ -29,7 +29,7 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         given => given,
     };
     let device = args.device.map_or(Device::Cpu, Device::from);
-    let options = Options { threads, device, ..super::options(&args.codegen) };
+    let options = Options { threads, device, ..super::options(&args.codegen)? };
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let module = timings.measure("codegen", || Module::from_compiled(&compiled, &options))?;
     // A wait that nobody could end is an error, as in a program.
@@ -117,7 +117,7 @@ pub(super) fn known_dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<(
 }
 
 /// A value for every dim of the plan.
-fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
+pub(super) fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
     known_dims(plan, given)?;
     let value = |d: &tfc_abi::plan::DimInfo| {
         given.get(&d.name).copied().unwrap_or(DEFAULT_DIM.clamp(d.min, d.max.max(d.min)))
@@ -127,7 +127,7 @@ fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
 
 /// Small numbers that keep every op in its ordinary range: floats in -1..1,
 /// integers 0.
-fn feeds(entry: &Entry, plan: &Plan, dims: &[i64]) -> Result<Vec<TensorBuf>> {
+pub(super) fn feeds(entry: &Entry, plan: &Plan, dims: &[i64]) -> Result<Vec<TensorBuf>> {
     let mut seed = 0x9e37_79b9_7f4a_7c15u64;
     let mut out = vec![];
     for port in &entry.params {

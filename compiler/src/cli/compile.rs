@@ -67,7 +67,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         }
     }
     let replicas = artifacts.contains(&Artifact::Executable);
-    let options = super::options(&args.codegen).replicas(replicas);
+    let options = super::options(&args.codegen)?.replicas(replicas);
     let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     // Checkpoints are the whole graph's, whichever entries are compiled.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);

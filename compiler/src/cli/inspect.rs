@@ -28,7 +28,7 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
     let parameters = cost::parameter_vars(&loaded.graph);
     let parameters = parameters.iter().map(|v| loaded.graph.vars[*v].name.clone()).collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;
-    let options = super::options(&args.codegen);
+    let options = super::options(&args.codegen)?;
     let mut timings = Timings::default();
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let dims = parse_dims(&args.dims)?;
@@ -690,6 +690,7 @@ fn count_steps(steps: &[Step], out: &mut BTreeMap<&'static str, usize>) {
             }
             Step::Queue(_) => "queue operations",
             Step::Exchange(_) => "exchanges",
+            Step::Send(_) | Step::Recv(_) => "messages",
         };
         *out.entry(kind).or_insert(0) += 1;
     }

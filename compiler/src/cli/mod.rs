@@ -19,8 +19,9 @@ mod new;
 mod ops;
 mod opt;
 mod run;
+mod simulate;
 
-use crate::driver::{Math, Options};
+use crate::driver::{Cluster, Math, Options};
 use crate::error::{Error, Exit};
 use crate::load::{self, Loaded};
 use args::{Cli, Command};
@@ -134,6 +135,7 @@ fn dispatch(cli: &Cli) -> Result<Done, Error> {
         Command::Inspect(args) => inspect::run(args),
         Command::Bench(args) => bench::run(args, json),
         Command::Launch(args) => launch::run(args),
+        Command::Simulate(args) => simulate::run(args),
         Command::Ckpt(args) => ckpt::run(args, json),
         Command::Gradcheck(args) => gradcheck::run(args),
         Command::Ops(args) => ops::run(args).map(Done::from),
@@ -205,21 +207,29 @@ pub(crate) fn load(path: &Path, source: &args::Source) -> crate::error::Result<L
     load::resolve(path, &name, &text, &lets, &sandbox)
 }
 
-pub(crate) fn options(args: &args::Codegen) -> Options {
+pub(crate) fn options(args: &args::Codegen) -> crate::error::Result<Options> {
     let math = match (args.strict, args.fast_math) {
         (true, _) => Math::Strict,
         (_, true) => Math::Fast,
         _ => Math::Default,
     };
-    Options {
+    let cluster = match &args.cluster {
+        Some(path) => {
+            let (name, text) = load::read(path)?;
+            Some(Cluster::parse(&name, &text)?)
+        }
+        None => None,
+    };
+    Ok(Options {
         math,
         no_opt: args.no_opt,
         loop_memory: args.loop_memory,
         unchecked: args.unchecked,
         check_numerics: args.check_numerics,
         sandbox: args.source.sandbox.clone(),
+        cluster,
         ..Options::default()
-    }
+    })
 }
 
 #[cfg(test)]

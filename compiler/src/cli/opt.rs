@@ -12,7 +12,7 @@ pub fn run(args: &args::Opt) -> Result<Done> {
     let Some(path) = args.graph.as_deref().filter(|_| !args.list) else { return Ok(list().into()) };
     let loaded = super::load(path, &args.codegen.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
-    let options = super::options(&args.codegen);
+    let options = super::options(&args.codegen)?;
     let passes: Vec<&Pass> = match args.passes.is_empty() {
         true => driver::passes(&options),
         false => args.passes.iter().map(|name| find(name)).collect::<Result<_>>()?,
@@ -29,6 +29,9 @@ pub fn run(args: &args::Opt) -> Result<Done> {
                 args::ExplainFormat::Text => explain::text(&report.explanations, &loaded.sources),
                 args::ExplainFormat::Json => explain::json(&report.explanations, &loaded.sources),
             });
+        }
+        if let (Some(_), Details::Placed(reasons)) = (args.explain, &ran.details) {
+            out.extend(reasons.iter().map(|r| format!("{r}\n")));
         }
         if !args.last && args.explain.is_none() {
             let changed = if ran.changed { "" } else { " (changed nothing)" };

@@ -129,7 +129,7 @@ fn body(plan: &Plan, prefix: &str, library: &str, interface: u64) -> String {
     );
     let mut taken = Taken::new(FIXED.iter().copied());
     for (i, entry) in plan.entries.iter().enumerate() {
-        if plan.init != Some(i as u32) && !entry.runner {
+        if plan.init != Some(i as u32) && entry.is_for_users() {
             let name = taken.member(&entry.name);
             Function { plan, entry, prefix, index: i }.write(&mut out, &name);
         }

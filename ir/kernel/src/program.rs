@@ -86,6 +86,7 @@ fn print(plan: &Plan, out: &mut String) -> fmt::Result {
                 match (entry.runner, entry.replica_of) {
                     (true, _) => "runner",
                     (_, Some(_)) => "replica",
+                    _ if entry.part.is_some() => "part",
                     _ => "entry",
                 },
                 entry.name,
@@ -114,6 +115,10 @@ impl Printer<'_> {
             Some(e) => infix(e, self.plan),
             None => "?".into(),
         }
+    }
+
+    fn task(&self, task: u32) -> &str {
+        self.plan.tasks.get(task as usize).map_or("?", |t| &t.name)
     }
 
     fn exprs(&self, ids: &[ExprId]) -> String {
@@ -242,6 +247,14 @@ impl Printer<'_> {
                         Combine::Min => "min",
                     };
                     writeln!(out, "exchange {how} [{}]", self.bufs(&x.bufs))?;
+                }
+                Step::Send(m) => {
+                    let what = m.buf.map_or("a signal".to_string(), |b| self.buf(b));
+                    writeln!(out, "send {what} to {}", self.task(m.peer))?;
+                }
+                Step::Recv(m) => {
+                    let what = m.buf.map_or("a signal".to_string(), |b| self.buf(b));
+                    writeln!(out, "recv {what} from {}", self.task(m.peer))?;
                 }
                 Step::CheckIndex(c) => {
                     let [size, width] = [c.size, c.width].map(|e| self.exprs(&[e]));

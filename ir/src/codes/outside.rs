@@ -494,6 +494,15 @@ pub const CODES: &[Code] = &[
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]'",
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]' --mode local",
     ),
+    late(
+        "E0708",
+        "a process that is not trusted",
+        "Messages between hosts are encrypted when `--tls-cert`, `--tls-key` and `--tls-ca` (or \
+         TFC_TLS_CERT, TFC_TLS_KEY and TFC_TLS_CA) name a certificate, its key and the authority \
+         that signs for the job. Both sides must show a certificate of that authority that is \
+         valid now; who does not is told nothing. OpenSSL is loaded when it is needed: it must be \
+         installed where the program runs.",
+    ),
     command(
         "E0801",
         "no linker",

@@ -117,6 +117,54 @@ pub const CODES: &[Code] = &[
         "sed 's/cpu:0/gpu:3/' m.graph > n.graph; tfc run n.graph f --feed x=[1,2,3]",
         "tfc run m.graph f --feed x=[1,2,3]",
     ),
+    command(
+        "E0416",
+        "a placement that cannot be",
+        "`on` always wins, so two of them that cannot both be true are an error: a variable and \
+         what writes it are on one task, what a loop or a branch does is on one task, and a task \
+         that `on` names must be in the cluster.",
+        "var w: f32[2] = zeros on \"/job:ps/task:0\"\nentry f(x: f32[2]) {\n  assign(w, x) on \"/job:ps\"\n}\n",
+        "printf '[job.ps]\\ntasks = [\"a:1\", \"b:1\"]\\n' > c.toml; \
+         sed 's@\"/job:ps\"@\"/job:ps/task:1\"@' m.graph > n.graph; \
+         tfc opt n.graph --passes place --cluster c.toml",
+        "printf '[job.ps]\\ntasks = [\"a:1\", \"b:1\"]\\n' > c.toml; \
+         tfc opt m.graph --passes place --cluster c.toml",
+    ),
+    command(
+        "E0417",
+        "a loop or a branch on two tasks",
+        "All of a `while` or an `if` runs on one task: what it is given is sent there before it, \
+         and its results from there. A `while` on two tasks would have to send its condition in \
+         every iteration.",
+        "entry f(x: f32[2]) -> (y: f32[2]) {\n  (_i, y) = while (i = 0, y = x) i < 3 {\n    \
+         z = exp(y) on \"/job:a/task:0\"\n    w = cos(z) on \"/job:a\"\n    \
+         yield i + 1, w\n  }\n  return y\n}\n",
+        "printf '[job.a]\\ntasks = [\"a:1\", \"b:1\"]\\n' > c.toml; \
+         sed 's@\"/job:a\"@\"/job:a/task:1\"@' m.graph > n.graph; \
+         tfc opt n.graph --passes place --cluster c.toml",
+        "printf '[job.a]\\ntasks = [\"a:1\", \"b:1\"]\\n' > c.toml; \
+         tfc opt m.graph --passes place --cluster c.toml",
+    ),
+    graph(
+        "E0418",
+        "a message outside of the part of a task",
+        "`send` and `recv` are what the compiler joins the parts of a graph with when it cuts it \
+         for a cluster. They mean something only in such a part, an entry that is on a task.",
+        "entry f(x: f32[2]) {\n  send(x, to: \"/job:a/task:1\")\n}\n",
+        "entry f(x: f32[2]) on \"/job:a/task:0\" {\n  send(x, to: \"/job:a/task:0\")\n}\n",
+    ),
+    command(
+        "E0419",
+        "a cluster file that makes no sense",
+        "A cluster file is a small TOML: for each job a table with the addresses of its tasks, and \
+         the devices of each if it has more than a CPU. The first task of the first job is the \
+         chief.\n\n    [job.ps]\n    tasks = [\"10.0.0.1:7000\", \"10.0.0.2:7000\"]\n\n    \
+         [job.worker]\n    tasks = [\"10.0.0.3:7000\"]\n    devices = [\"cpu:0\", \"gpu:0\"]",
+        "entry f(x: f32[2]) -> (y: f32[2]) {\n  y = exp(x)\n  return y\n}\n",
+        "printf '[job.a]\\n' > c.toml; tfc opt m.graph --passes place --cluster c.toml",
+        "printf '[job.a]\\ntasks = [\"a:1\"]\\n' > c.toml; \
+         tfc opt m.graph --passes place --cluster c.toml",
+    ),
     late(
         "E0430",
         "an op on a variable without one",

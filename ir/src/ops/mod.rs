@@ -104,6 +104,7 @@ mod random_permutation;
 mod random_truncated_normal;
 mod random_uniform;
 mod read;
+mod recv;
 mod relu;
 mod rem;
 mod reshape;
@@ -116,6 +117,7 @@ mod scatter_add;
 mod scatter_assign;
 mod scatter_assign_add;
 mod select;
+mod send;
 mod sigmoid;
 mod sign;
 mod sin;
@@ -299,6 +301,8 @@ ops! {
     // Several processes
     all_reduce: AllReduce,
     exchange: Exchange,
+    send: Send,
+    recv: Recv,
     // Pooling
     max_pool: MaxPool,
     max_pool_index: MaxPoolIndex,

@@ -138,6 +138,8 @@ pub struct EntryItem {
     pub runner: bool,
     /// `replica` rather than `entry`.
     pub replica: bool,
+    /// `on "/job:a/task:0"`: the part of one task.
+    pub task: Option<(String, Span)>,
 }
 
 #[derive(Clone, Debug, Default)]

@@ -19,6 +19,19 @@ fn rank(part: &str) -> usize {
     }
 }
 
+/// The part of a device name that says which process, if it does.
+pub fn task(name: &str) -> Option<&str> {
+    let at = name.find("/task:")?;
+    let end = name[at + 1..].find('/').map_or(name.len(), |n| at + 1 + n);
+    name.starts_with("/job:").then(|| &name[..end])
+}
+
+/// The part that says which device of a process; none if it says nothing.
+pub fn local(name: &str) -> Option<&str> {
+    let at = name.rfind("/cpu").or_else(|| name.rfind("/gpu"))?;
+    Some(&name[at..])
+}
+
 /// What is wrong with a device name, if anything.
 pub fn check(name: &str) -> Result<(), String> {
     if !name.starts_with('/') || name.len() == 1 {
@@ -52,6 +65,14 @@ mod tests {
     fn inner_parts_win() {
         assert_eq!(merge("/job:ps/cpu:0", "/cpu:1"), "/job:ps/cpu:1");
         assert_eq!(merge("/cpu:0", "/job:w/task:2"), "/job:w/task:2/cpu:0");
+    }
+
+    #[test]
+    fn parts_of_names() {
+        assert_eq!(task("/job:ps/task:1/cpu:0"), Some("/job:ps/task:1"));
+        assert_eq!((task("/job:ps"), task("/task:1"), task("/cpu:0")), (None, None, None));
+        assert_eq!(local("/job:ps/task:1/cpu:0"), Some("/cpu:0"));
+        assert_eq!((local("/gpu"), local("/job:ps/task:1")), (Some("/gpu"), None));
     }
 
     #[test]

@@ -657,8 +657,9 @@ impl Parser<'_> {
         let name = self.simple_name("a name", &after)?;
         let params = self.params("in the parameters of an entry")?;
         let results = self.results()?;
+        let task = self.device()?;
         let body = self.block()?;
-        Ok(EntryItem { name, doc, params, results, body, runner, replica })
+        Ok(EntryItem { name, doc, params, results, body, runner, replica, task })
     }
 
     pub fn params(&mut self, context: &str) -> Res<Vec<Param>> {

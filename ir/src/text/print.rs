@@ -170,6 +170,9 @@ impl<'a> Printer<'a> {
             }
             self.out.push(')');
         }
+        if let Some(task) = &func.task {
+            let _ = write!(self.out, " on \"{task}\"");
+        }
         self.out.push_str(" {\n");
         self.block(func.body, 1, Some("return"));
         self.out.push_str("}\n");

@@ -24,6 +24,7 @@ pub fn same(a: &Graph, b: &Graph) -> Result<(), String> {
         check("doc", &x.doc, &y.doc)?;
         check("runner", x.runner, y.runner)?;
         check("replica", x.replica, y.replica)?;
+        check("task", &x.task, &y.task)?;
         check("result names", &x.result_names, &y.result_names)?;
         same_func(x, y).map_err(|e| format!("entry {}: {e}", x.name))?;
     }

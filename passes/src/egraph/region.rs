@@ -434,6 +434,7 @@ pub fn rebuild(graph: &Graph, func: &Func, plan: &mut Plan<'_>) -> (Func, Traces
     out.runner = func.runner;
     out.replica = func.replica;
     out.needs = func.needs.clone();
+    out.task = func.task.clone();
     out.span = func.span;
     let body = out.body;
     let mut r = Rebuild {

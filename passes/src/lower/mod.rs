@@ -28,15 +28,16 @@ pub(crate) mod storage;
 pub(crate) mod tidy;
 pub(crate) mod updates;
 
+use crate::util::Stop;
 use exprs::DimTable;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use tfc_abi::plan::{BufId, ConstInfo, DimInfo, Plan, VarInfo};
+use tfc_abi::plan::{BufId, ConstInfo, DimInfo, PartOf, Plan, VarInfo};
 use tfc_ir::diag::{Diag, SourceMap, Span};
 use tfc_ir::kernel::Kernel;
 use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::program::Program;
-use tfc_ir::{Dim, Graph, Node, Symbol, Tensor, VarId};
+use tfc_ir::{Dim, Func, Graph, Node, Symbol, Tensor, VarId};
 
 /// What all entries of a program share while it is built.
 pub(crate) struct Build {
@@ -159,6 +160,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         sources: sources.clone(),
         symbols: BTreeMap::new(),
     };
+    let tasks = placement::tasks(graph);
     let (mut vars, mut queues) = (vec![], vec![]);
     for (id, var) in graph.vars.iter() {
         let count = match &var.symbol {
@@ -173,6 +175,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
                     shape: var.ty.shape.iter().map(|d| fixed(d, &var.name)).collect(),
                     user: var.user,
                     random: false,
+                    task: placement::task_of(&tasks, var.device.as_deref()),
                 });
                 vars.len()
             }
@@ -200,14 +203,34 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
             Err(list) => diags.extend(list),
         }
     }
+    for (task, name) in (0..).zip(tasks.iter().map(|t| t.name.as_str())) {
+        let Some(whole) = init else { continue };
+        let part = crate::partition::start::initialiser(graph, name)
+            .map_err(|Stop(diags)| diags)
+            .and_then(|func| plan::entry(graph, &func, entries.len() as u32, &mut build));
+        match part {
+            Ok(mut entry) => {
+                entry.part = Some(PartOf { whole: Some(whole), task });
+                entries.push(entry);
+            }
+            Err(list) => diags.extend(list),
+        }
+    }
     if !diags.is_empty() {
         return Err(diags);
     }
     share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
     for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.replica) {
-        let alone = graph.entries.iter().position(|f| f.name == func.name && !f.replica);
-        entries[i].replica_of = alone.map(|i| i as u32);
+        let alone = |f: &Func| f.name == func.name && !f.replica && f.task.is_none();
+        entries[i].replica_of = graph.entries.iter().position(alone).map(|i| i as u32);
+    }
+    for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.task.is_some()) {
+        let whole = |f: &Func| f.name == func.name && f.task.is_none() && !f.replica;
+        entries[i].part = Some(PartOf {
+            whole: graph.entries.iter().position(whole).map(|i| i as u32),
+            task: placement::task_of(&tasks, func.task.as_deref()),
+        });
     }
     let dims = build
         .dims
@@ -232,6 +255,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         doc: graph.doc.clone(),
         queues,
         devices: placement::devices(),
+        tasks,
     };
     Ok(Program {
         plan,

@@ -582,6 +582,7 @@ impl<'a> Planner<'a> {
             conditions,
             runner: self.func.runner,
             replica_of: None,
+            part: None,
         }
     }
 }

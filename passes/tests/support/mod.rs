@@ -261,6 +261,7 @@ impl Call<'_> {
             },
             Step::Save { .. } | Step::Restore { .. } => panic!("no files here"),
             Step::Print { .. } | Step::Exchange(_) => {}
+            Step::Send(_) | Step::Recv(_) => panic!("nobody else is here"),
             Step::Assert { cond, message, .. } => {
                 let n = self.v(self.entry.buffers[*cond as usize].len);
                 assert!((0..n).all(|i| self.get(*cond, i).bool()), "{message}");

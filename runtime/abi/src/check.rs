@@ -80,6 +80,9 @@ impl Plan {
         }
         for v in &self.vars {
             byte_size(v.dtype, &v.shape).ok_or(format!("variable `{}` is too large", v.name))?;
+            if v.task as usize >= self.tasks.len().max(1) {
+                return Err(format!("variable `{}` is nowhere", v.name));
+            }
         }
         for q in &self.queues {
             q.parts.iter().try_for_each(|p| {
@@ -156,6 +159,12 @@ impl EntryCheck<'_> {
         }
         for c in &self.entry.conditions {
             self.expr_id(c.value)?;
+        }
+        if let Some(part) = self.entry.part {
+            self.task(part.task)?;
+            if part.whole.is_some_and(|w| w as usize >= self.plan.entries.len()) {
+                return Err("it is a part of nothing".into());
+            }
         }
         self.steps(&self.entry.steps, 0)
     }
@@ -398,6 +407,14 @@ impl EntryCheck<'_> {
             }
             Step::Queue(s) => self.queue(s),
             Step::Exchange(x) => x.bufs.iter().try_for_each(|b| self.writable(*b).map(drop)),
+            Step::Send(m) => {
+                self.task(m.peer)?;
+                m.buf.map_or(Ok(()), |b| self.buf(b).map(drop))
+            }
+            Step::Recv(m) => {
+                self.task(m.peer)?;
+                m.buf.map_or(Ok(()), |b| self.writable(b).map(drop))
+            }
         }
     }
 
@@ -425,6 +442,13 @@ impl EntryCheck<'_> {
             return Err(format!("queue `{}` is used wrong", queue.name));
         }
         Ok(())
+    }
+
+    fn task(&self, task: u32) -> Check {
+        match (task as usize) < self.plan.tasks.len() {
+            true => Ok(()),
+            false => Err(format!("there is no task {task}")),
+        }
     }
 
     fn condition(&self, cond: BufId) -> Check {

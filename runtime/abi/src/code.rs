@@ -79,6 +79,8 @@ codes! {
     BAD_JOB = "E0705";
     /// Plain text would cross a network.
     PLAINTEXT = "E0706";
+    /// A certificate is missing, expired or not of the right authority.
+    NOT_TRUSTED = "E0708";
     /// An entry or its input cannot be shared among processes.
     CANNOT_SHARE = "E0707";
     /// A file cannot be read.

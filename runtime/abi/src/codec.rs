@@ -327,12 +327,16 @@ macro_rules! wire_struct {
 wire_struct! {
     Plan {
         name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues, devices,
+        tasks,
     }
     Device { kind, placement }
+    Task { name, address }
+    PartOf { whole, task }
+    Message { peer, buf, name, place }
     DimInfo { name, min, max }
-    VarInfo { name, dtype, shape, user, random }
+    VarInfo { name, dtype, shape, user, random, task }
     ConstInfo { dtype, shape, offset, len }
-    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner, replica_of }
+    Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner, replica_of, part }
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home, device }
@@ -585,6 +589,14 @@ impl Wire for Step {
                 out.push(24);
                 step.put(out);
             }
+            Step::Send(message) => {
+                out.push(25);
+                message.put(out);
+            }
+            Step::Recv(message) => {
+                out.push(26);
+                message.put(out);
+            }
         }
     }
 
@@ -621,6 +633,8 @@ impl Wire for Step {
             10 => Step::Pop { stack: Wire::get(r)?, dst: Wire::get(r)?, name: Wire::get(r)? },
             16 => Step::Queue(Wire::get(r)?),
             24 => Step::Exchange(Wire::get(r)?),
+            25 => Step::Send(Wire::get(r)?),
+            26 => Step::Recv(Wire::get(r)?),
             _ => return Err(DecodeError::Invalid("step")),
         })
     }

@@ -43,6 +43,8 @@ impl Step {
             Step::Save { bufs, .. } => outputs(bufs, 0, visit),
             Step::Restore { buf, .. } | Step::Pop { dst: buf, .. } => visit(*buf, true),
             Step::Exchange(x) => outputs(&x.bufs, x.bufs.len(), visit),
+            Step::Send(m) => m.buf.iter().for_each(|b| visit(*b, false)),
+            Step::Recv(m) => m.buf.iter().for_each(|b| visit(*b, true)),
             Step::Queue(q) => {
                 outputs(&q.bufs, if q.action.gives() { 0 } else { q.bufs.len() }, visit);
             }
@@ -76,6 +78,8 @@ impl Step {
             | Step::Save { .. }
             | Step::Restore { .. }
             | Step::Exchange(_)
+            | Step::Send(_)
+            | Step::Recv(_)
             | Step::Queue(_) => true,
             Step::If { then, otherwise, .. } => then.iter().chain(otherwise).any(Step::is_barrier),
             Step::While { head, body, .. } => head.iter().chain(body).any(Step::is_barrier),

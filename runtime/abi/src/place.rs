@@ -477,6 +477,7 @@ impl Step {
             Step::Save { bufs, .. } => map(bufs),
             Step::Queue(q) => map(&mut q.bufs),
             Step::Exchange(x) => map(&mut x.bufs),
+            Step::Send(m) | Step::Recv(m) => map(m.buf.as_mut_slice()),
             Step::If { .. } | Step::While { .. } => {}
         }
     }
@@ -525,6 +526,7 @@ mod tests {
             shape: vec![4],
             user: true,
             random: false,
+            task: 0,
         };
         let plan = Plan {
             vars: vec![var],

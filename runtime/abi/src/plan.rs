@@ -46,6 +46,18 @@ pub struct Plan {
     /// every param, result, stack and queue. A constant is wherever it is used; a
     /// variable is on one device.
     pub devices: Vec<Device>,
+    /// The processes that the program can be run by as a whole, each with its part of
+    /// every entry; none if the program was not compiled for a cluster.
+    pub tasks: Vec<Task>,
+}
+
+/// A process of a cluster.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Task {
+    /// As `on` names it, without a device: `/job:ps/task:1`.
+    pub name: String,
+    /// `HOST:PORT`; empty if only the launcher knows.
+    pub address: String,
 }
 
 impl Default for Plan {
@@ -64,6 +76,7 @@ impl Default for Plan {
             doc: String::new(),
             queues: vec![],
             devices: vec![Device::host()],
+            tasks: vec![],
         }
     }
 }
@@ -131,6 +144,8 @@ pub struct VarInfo {
     pub user: bool,
     /// Its initial value is drawn at random: it means nothing before it is trained.
     pub random: bool,
+    /// Which of [`Plan::tasks`] has it, when they run the program together.
+    pub task: u32,
 }
 
 /// A queue of elements, each a tuple of tensors of fixed shapes; or a reader,
@@ -270,6 +285,27 @@ pub struct Entry {
     pub runner: bool,
     /// The entry that this is the version of for several processes that run together.
     pub replica_of: Option<u32>,
+    /// Whose part of an entry this is.
+    pub part: Option<PartOf>,
+}
+
+impl Entry {
+    /// Whether a user may call it: it is no runner, and no version of another.
+    pub fn is_for_users(&self) -> bool {
+        let part = self.part.is_some_and(|p| p.whole.is_some());
+        !self.runner && self.replica_of.is_none() && !part
+    }
+}
+
+/// One task's part of an entry: what it computes, and what it sends and receives.
+/// It has the params of the whole, for their sizes; the first task alone has them,
+/// and the results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOf {
+    /// The entry as one process runs it; none if there is only this part.
+    pub whole: Option<u32>,
+    /// Index into [`Plan::tasks`].
+    pub task: u32,
 }
 
 /// Something about run-time dims that types cannot say and that the steps rely
@@ -547,6 +583,24 @@ pub enum Step {
     },
     Queue(QueueStep),
     Exchange(Exchange),
+    Send(Message),
+    Recv(Message),
+}
+
+/// A tensor on its way from one task to another. Between two tasks, messages arrive in
+/// the order they are sent in; each `Send` of a plan has its `Recv` at the other task,
+/// in the same order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// The other task: an index into [`Plan::tasks`].
+    pub peer: u32,
+    /// What is sent, or where it is put; none for a message that only says that
+    /// something has happened.
+    pub buf: Option<BufId>,
+    /// What it is, in the user's words.
+    pub name: String,
+    /// Where in the source, as `file:line:column`, if known.
+    pub place: String,
 }
 
 /// Replaces each buffer by its combination with the same buffer of the other processes

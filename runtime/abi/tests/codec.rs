@@ -110,6 +110,13 @@ fn sample() -> Plan {
             name: "the gradient of `w`".into(),
             place: "m.graph:3:1".into(),
         }),
+        Step::Send(Message {
+            peer: 1,
+            buf: Some(0),
+            name: "`h`".into(),
+            place: "m.graph:3:2".into(),
+        }),
+        Step::Recv(Message { peer: 0, buf: None, name: "a signal".into(), place: "".into() }),
         Step::CheckFinite(CheckFinite {
             bufs: vec![0, 1],
             name: "loss".into(),
@@ -145,6 +152,7 @@ fn sample() -> Plan {
             shape: vec![4],
             user: true,
             random: false,
+            task: 1,
         }],
         consts: vec![ConstInfo { dtype: DType::F32, shape: vec![4], offset: 64, len: 16 }],
         kernels: vec!["k0".into()],
@@ -166,6 +174,7 @@ fn sample() -> Plan {
                 }],
                 runner: true,
                 replica_of: Some(0),
+                part: Some(PartOf { whole: Some(1), task: 0 }),
             },
             Entry { name: "init".into(), ..Entry::default() },
         ],
@@ -190,6 +199,10 @@ fn sample() -> Plan {
             },
         ],
         devices: vec![Device::host(), Device { placement: "/cpu:1".into(), ..Device::host() }],
+        tasks: vec![
+            Task { name: "/job:a/task:0".into(), address: "a:1".into() },
+            Task { name: "/job:a/task:1".into(), address: String::new() },
+        ],
     }
 }
 
@@ -201,7 +214,7 @@ fn a_plan_survives() {
     assert_eq!(Plan::decode(&bytes).unwrap(), plan);
     assert_eq!(plan.encode(), bytes);
     assert_eq!(Plan::decode(&Plan::default().encode()).unwrap(), Plan::default());
-    assert!(bytes.len() < 680, "{} bytes is not compact", bytes.len());
+    assert!(bytes.len() < 730, "{} bytes is not compact", bytes.len());
 }
 
 #[test]

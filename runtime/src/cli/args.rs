@@ -1,7 +1,9 @@
 //! The command line, taken apart.
 
 use crate::error::{Error, Result, closest};
+use crate::net::job::Job;
 use crate::place::Choice;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// How the processes of a job work together.
@@ -56,6 +58,18 @@ pub struct Args {
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
     pub device: Choice,
+    /// The task of a cluster that this process is.
+    pub role: Option<String>,
+    /// Certificate, key and authority.
+    pub tls: [Option<PathBuf>; 3],
+}
+
+impl Args {
+    /// Has the job encrypt its messages, if the command line says so.
+    pub(super) fn encrypt(&self, job: &mut Job) -> Result<()> {
+        let [cert, key, ca] = self.tls.clone();
+        job.use_tls(cert, key, ca)
+    }
 }
 
 /// Every option: name, what it takes, what it does.
@@ -95,8 +109,16 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
         "local|sync",
         "how the processes of a job train: each for itself, or as one [default: sync in a job]",
     ),
+    (
+        "--role",
+        "TASK",
+        "which task of its cluster this process is, such as /job:ps/task:1 (also TFC_ROLE)",
+    ),
     ("--peer-timeout", "DURATION", "how long a step waits for another process [default: 120s]"),
     ("--join-timeout", "DURATION", "how long the processes have to find each other [default: 60s]"),
+    ("--tls-cert", "FILE", "encrypt messages: the certificate of this process (also TFC_TLS_CERT)"),
+    ("--tls-key", "FILE", "its key (also TFC_TLS_KEY)"),
+    ("--tls-ca", "FILE", "the authority whose certificates are trusted (also TFC_TLS_CA)"),
     ("--time", "DURATION", "how long `bench` measures, such as 500ms or 2s [default: 1s]"),
     ("--calls", "N", "how many calls `bench` measures, instead of --time"),
     ("--warmup", "N", "calls before those `bench` measures [default: 3]"),
@@ -151,6 +173,10 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--quiet" => out.quiet = true,
             "--allow-nan" => out.allow_nan = true,
             "--sandbox" => out.sandbox = Some(value()?),
+            "--role" => out.role = Some(value()?),
+            "--tls-cert" => out.tls[0] = Some(value()?.into()),
+            "--tls-key" => out.tls[1] = Some(value()?.into()),
+            "--tls-ca" => out.tls[2] = Some(value()?.into()),
             "--feed" => out.feeds.push(pair(name, value()?)?),
             "--out" => out.outs.push(pair(name, value()?)?),
             "--data" => out.data.push(pair(name, value()?)?),

@@ -133,6 +133,10 @@ impl Walk<'_> {
                 self.touch(&x.bufs);
                 self.at_risk.extend(&self.touched);
             }
+            Step::Send(m) | Step::Recv(m) => {
+                self.touch(m.buf.as_slice());
+                self.at_risk.extend(&self.touched);
+            }
             Step::Queue(q) if q.action.takes() || q.action.gives() => {
                 // A reader may end in the middle of a batch.
                 self.touch(&q.bufs);

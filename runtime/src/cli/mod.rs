@@ -29,6 +29,7 @@ mod signature;
 pub mod statefile;
 mod stream;
 mod sums;
+mod tasks;
 mod team;
 
 use crate::call::CallOptions;
@@ -38,6 +39,7 @@ use crate::files;
 use crate::hash::{Hasher, hex};
 use crate::io;
 use crate::model::{Model, Options};
+use crate::net::Group;
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::queue::runners;
@@ -170,8 +172,27 @@ fn command(
         return Err(e.help("give inputs as `--feed NAME=VALUE`"));
     }
     let alone = Team::alone();
-    let session = Session { plan: &plan, entry, args, team: &alone, options: CallOptions::new() };
+    let session = Session {
+        plan: &plan,
+        entry,
+        args,
+        team: &alone,
+        tasks: None,
+        options: CallOptions::new(),
+    };
     session.check_names()?;
+    if !bench && let Some(group) = tasks::join(&plan, args)? {
+        let options = call_options(args);
+        let session = Session { tasks: Some(group.clone()), options, ..session };
+        if !group.is_chief() {
+            let model = session.prepared(program, session.load_options()?)?;
+            return tasks::serve(&model, group).map(|()| End::Done);
+        }
+        session.say(console, &tasks::describe(&plan, &group));
+        destinations::check(&session)?;
+        session.advise(console);
+        return session.execute(program, bench, console);
+    }
     let team = match bench {
         true => Team::alone(),
         false => Team::join(&plan, entry, args, session.saves())?,
@@ -181,15 +202,18 @@ fn command(
         let helper = Team::strip(args);
         let (mut out, mut err) = (std::io::sink(), std::io::stderr());
         let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
-        let session =
-            Session { plan: &plan, entry, args: &helper, team: &team, options: CallOptions::new() };
+        let session = Session {
+            plan: &plan,
+            entry,
+            args: &helper,
+            team: &team,
+            tasks: None,
+            options: CallOptions::new(),
+        };
         return session.execute(program, bench, &mut silent);
     }
-    let mut options = CallOptions::new();
-    if args.profile.is_some() {
-        options = options.profile(&Arc::new(Profile::new()));
-    }
-    let session = Session { plan: &plan, entry, args, team: &team, options };
+    let options = call_options(args);
+    let session = Session { plan: &plan, entry, args, team: &team, tasks: None, options };
     if let Some(text) = team.describe() {
         session.say(console, &text);
     }
@@ -198,6 +222,14 @@ fn command(
         session.advise(console);
     }
     session.execute(program, bench, console)
+}
+
+/// How the calls of a command are made.
+fn call_options(args: &Args) -> CallOptions {
+    match args.profile.is_some() {
+        true => CallOptions::new().profile(&Arc::new(Profile::new())),
+        false => CallOptions::new(),
+    }
 }
 
 /// What a run came to.
@@ -242,8 +274,7 @@ fn whole(feeds: Vec<io::Data>) -> Result<Vec<TensorBuf>> {
 /// runners.
 pub(crate) fn user_entries(plan: &Plan) -> impl Iterator<Item = (usize, &Entry)> {
     let init = plan.init.map(|i| i as usize);
-    let users =
-        move |(i, e): &(usize, &Entry)| Some(*i) != init && !e.runner && e.replica_of.is_none();
+    let users = move |(i, e): &(usize, &Entry)| Some(*i) != init && e.is_for_users();
     plan.entries.iter().enumerate().filter(users)
 }
 
@@ -283,6 +314,8 @@ struct Session<'a> {
     args: &'a Args,
     /// The processes that run it together.
     team: &'a Team,
+    /// The tasks of the cluster that the program was cut for.
+    tasks: Option<Arc<Group>>,
     /// How its calls are made.
     options: CallOptions,
 }
@@ -306,6 +339,9 @@ impl Session<'_> {
         };
         let model = Arc::new(self.load(program, checkpoints.as_ref(), console)?);
         self.team.begin(&model)?;
+        if let Some(group) = &self.tasks {
+            model.lead(group.clone())?;
+        }
         if let Some(dir) = &self.args.checkpoint_dir {
             model.set_directory(Path::new(dir));
         }
@@ -315,7 +351,11 @@ impl Session<'_> {
         }
         let end = self.run(&model, feeds, checkpoints.as_mut(), console);
         self.write_profile()?;
-        end
+        let end = end?;
+        if self.tasks.is_some() {
+            model.dismiss()?;
+        }
+        Ok(end)
     }
 
     /// Writes what the steps took, if that was asked for.
@@ -327,6 +367,17 @@ impl Session<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// How the program is loaded.
+    fn load_options(&self) -> Result<Options> {
+        let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
+        let sandbox = match &self.args.sandbox {
+            Some(dir) => Sandbox::below(Path::new(dir))?,
+            None => Sandbox::default(),
+        };
+        let task = self.tasks.as_ref().map(|g| g.rank());
+        Ok(Options { pool, sandbox, task, device: self.args.device, ..Options::default() })
     }
 
     /// Names of feeds and results exist, each once, none missing.
@@ -452,12 +503,7 @@ impl Session<'_> {
         checkpoints: Option<&Checkpoints<'_>>,
         console: &mut Console<'_>,
     ) -> Result<Model> {
-        let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
-        let sandbox = match &self.args.sandbox {
-            Some(dir) => Sandbox::below(Path::new(dir))?,
-            None => Sandbox::default(),
-        };
-        let options = Options { pool, sandbox, device: self.args.device, ..Options::default() };
+        let options = self.load_options()?;
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
             let options = Options { skip_init: true, ..options };
             let model = self.prepared(program, options, console)?;

@@ -44,6 +44,7 @@ impl Team {
         };
         job.timeout = args.peer_timeout.unwrap_or(job.timeout);
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
+        args.encrypt(&mut job)?;
         let e = &plan.entries[entry];
         if replica(plan, entry).is_none() {
             return Err(nothing_to_share(e, job.size));

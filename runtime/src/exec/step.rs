@@ -100,6 +100,27 @@ impl Run<'_> {
             }
             Step::Queue(s) => self.queue(s),
             Step::Exchange(x) => self.exchange(x),
+            Step::Send(m) => self.model.post(m, m.buf.map_or(&[], |b| self.bytes(b))),
+            Step::Recv(m) => {
+                let (ptr, len) = match m.buf {
+                    Some(b) => (self.ptr(b), self.bytes(b).len()),
+                    None => (std::ptr::null_mut(), 0),
+                };
+                if len == 0 {
+                    return self.model.take(m, &mut []);
+                }
+                let home = m.buf.map(|b| self.entry.buffers[b as usize].home);
+                if matches!(home, Some(Home::Var(_))) {
+                    // All of it or nothing.
+                    let mut whole = vec![0; len];
+                    self.model.take(m, &mut whole)?;
+                    // SAFETY: `ptrs` has this many bytes, and the variable is held.
+                    unsafe { ptr.copy_from_nonoverlapping(whole.as_ptr(), len) };
+                    return Ok(());
+                }
+                // SAFETY: the invariant of `ptrs`; no kernel runs meanwhile.
+                self.model.take(m, unsafe { std::slice::from_raw_parts_mut(ptr, len) })
+            }
             // The schedule sends these elsewhere.
             Step::Launch(_)
             | Step::MatMul(_)

@@ -137,6 +137,9 @@ impl Reader<'_> {
         let len = self.integer(7)?;
         let (bytes, rest) = self.bytes.split_at_checked(len)?;
         self.bytes = rest;
+        if bytes.len() > MOST {
+            return None;
+        }
         let bytes = if huffman { unsqueeze(bytes)? } else { bytes.to_vec() };
         String::from_utf8(bytes).ok()
     }
@@ -171,7 +174,7 @@ fn unsqueeze(bytes: &[u8]) -> Option<Vec<u8>> {
 fn symbol(code: u32, len: u8) -> Option<usize> {
     let mut first = 0u32;
     for l in 5..=len {
-        let count = LENGTHS.iter().filter(|n| **n == l).count() as u32;
+        let count = COUNTS[usize::from(l)];
         if l == len {
             let at = code.checked_sub(first).filter(|at| *at < count)?;
             return LENGTHS
@@ -185,6 +188,17 @@ fn symbol(code: u32, len: u8) -> Option<usize> {
     }
     None
 }
+
+/// How many codes there are of each length.
+const COUNTS: [u32; 31] = {
+    let mut counts = [0; 31];
+    let mut i = 0;
+    while i < LENGTHS.len() {
+        counts[LENGTHS[i] as usize] += 1;
+        i += 1;
+    }
+    counts
+};
 
 /// Bits of the code of each byte, and of the end.
 #[rustfmt::skip]

@@ -15,6 +15,7 @@ use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
 use crate::error::{Error, ErrorCode, Result};
 use crate::io::json::Json;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Port for launchers that name a host alone.
@@ -34,6 +35,8 @@ pub struct Job {
     pub token: String,
     /// Text may cross a network as it is.
     pub plain: bool,
+    /// What messages are encrypted with, and members known by.
+    pub tls: Option<super::tls::Files>,
     pub timeout: Duration,
     pub join_timeout: Duration,
 }
@@ -48,8 +51,45 @@ impl Job {
             found: "TFC_RANK",
             token: String::new(),
             plain: false,
+            tls: None,
             timeout: PEER_TIMEOUT,
             join_timeout: JOIN_TIMEOUT,
+        }
+    }
+
+    /// One task of a cluster, with what the environment says about messages.
+    pub fn of_task(rank: usize, size: usize, coordinator: String) -> Result<Job> {
+        let mut job = Job { found: "--role", ..Job::new(rank, size, coordinator) };
+        job.secure(&|name| std::env::var(name).ok().filter(|v| !v.is_empty()))?;
+        Ok(job)
+    }
+
+    fn secure(&mut self, set: Env<'_>) -> Result<()> {
+        self.token = set("TFC_TOKEN").unwrap_or_default();
+        self.plain = set("TFC_PLAINTEXT").is_some_and(|v| v == "1");
+        let [cert, key, ca] =
+            ["TFC_TLS_CERT", "TFC_TLS_KEY", "TFC_TLS_CA"].map(|name| set(name).map(PathBuf::from));
+        self.use_tls(cert, key, ca)
+    }
+
+    /// Encrypts messages with these files, if any is given; then all must be.
+    pub fn use_tls(
+        &mut self,
+        cert: Option<PathBuf>,
+        key: Option<PathBuf>,
+        ca: Option<PathBuf>,
+    ) -> Result<()> {
+        match (cert, key, ca) {
+            (None, None, None) => Ok(()),
+            (Some(cert), Some(key), Some(ca)) => {
+                self.tls = Some(super::tls::Files { cert, key, ca });
+                Ok(())
+            }
+            _ => Err(Error::usage(
+                ErrorCode::NOT_TRUSTED,
+                "a certificate, its key and the authority's certificate go together",
+            )
+            .help("give all of `--tls-cert`, `--tls-key` and `--tls-ca`")),
         }
     }
 
@@ -67,8 +107,7 @@ impl Job {
                 &format!("rank {} of {} does not exist: ranks begin with 0", job.rank, job.size),
             ));
         }
-        job.token = set("TFC_TOKEN").unwrap_or_default();
-        job.plain = set("TFC_PLAINTEXT").is_some_and(|v| v == "1");
+        job.secure(&set)?;
         Ok(Some(job).filter(|j| j.size > 1))
     }
 
@@ -96,7 +135,7 @@ impl Job {
                 IpAddr::V6(ip) => ip.is_loopback(),
             })
         });
-        if local || self.plain {
+        if local || self.plain || self.tls.is_some() {
             return Ok(());
         }
         Err(Error::usage(
@@ -105,8 +144,8 @@ impl Job {
         )
         .note("weights, gradients and the job's token could be read and changed on the way")
         .help(
-            "on a network where nobody else listens, allow it with TFC_PLAINTEXT=1; or let \
-             `mpirun` carry the messages",
+            "encrypt it with `--tls-cert`, `--tls-key` and `--tls-ca`; on a network where nobody \
+             else listens, allow it with TFC_PLAINTEXT=1; or let `mpirun` carry the messages",
         ))
     }
 }

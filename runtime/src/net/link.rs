@@ -14,6 +14,7 @@
 
 use super::h2::{self, Allowed, Head, flag, kind};
 use super::hpack::{self, Decoder, Headers};
+use super::tls::Wire;
 use super::{Moment, lost, stray};
 use crate::error::Result;
 use std::io::{self, IoSlice, Read, Write};
@@ -26,6 +27,10 @@ const CHUNK: usize = 1 << 20;
 /// The largest message that is taken.
 const MESSAGE: usize = CHUNK + 64;
 const BUFFER: usize = 64 << 10;
+/// Frames and pieces of data that are taken in one go.
+const TURNS: usize = 1 << 14;
+/// Answers to a peer that are kept until they can be sent.
+const ANSWERS: usize = 256 << 10;
 /// Data taken in before the peer is told that it may send more.
 const CONSUMED: usize = 1 << 29;
 /// Data that is kept for later while waiting for leave to send.
@@ -44,7 +49,7 @@ pub(super) enum Progress {
 pub(super) struct Link {
     pub peer: usize,
     job: u64,
-    pub stream: TcpStream,
+    pub stream: Wire,
     io: Mutex<Io>,
 }
 
@@ -59,6 +64,8 @@ struct Io {
     early: Vec<u8>,
     consumed: usize,
     decoder: Decoder,
+    /// A frame is written in part: nothing else may come between.
+    within_frame: bool,
 }
 
 /// Where the bytes read so far end: in which frame.
@@ -119,7 +126,13 @@ impl<'a> Receiving<'a> {
 }
 
 impl Link {
-    fn new(peer: usize, job: u64, stream: TcpStream, allowed: Allowed, decoder: Decoder) -> Link {
+    pub(super) fn new(
+        peer: usize,
+        job: u64,
+        stream: Wire,
+        allowed: Allowed,
+        decoder: Decoder,
+    ) -> Link {
         let io = Io {
             allowed,
             control: vec![],
@@ -130,6 +143,7 @@ impl Link {
             early: vec![],
             consumed: 0,
             decoder,
+            within_frame: false,
         };
         Link { peer, job, stream, io: Mutex::new(io) }
     }
@@ -150,6 +164,7 @@ impl Link {
                         let head = n.min(s.head.len() - s.head_done);
                         s.head_done += head;
                         s.body.start += n - head;
+                        io.within_frame = s.head_done < s.head.len() || !s.body.is_empty();
                     }
                     Err(e) => return self.blocked(e, moment),
                 }
@@ -166,6 +181,19 @@ impl Link {
         }
     }
 
+    /// Writes what the peer has to know about the connection, as far as the socket
+    /// takes it and nobody is in the middle of a frame.
+    pub(super) fn push_control(&self, moment: &Moment<'_>) -> Result<()> {
+        let mut io = self.io();
+        while !io.control.is_empty() && !io.within_frame {
+            match (&self.stream).write(&io.control) {
+                Ok(n) => drop(io.control.drain(..n)),
+                Err(e) => return self.blocked(e, moment).map(drop),
+            }
+        }
+        Ok(())
+    }
+
     /// Receives as much as there is. Without anything to receive, what a peer says
     /// about the connection is taken in, and data kept for later.
     pub(super) fn pull(
@@ -180,7 +208,8 @@ impl Link {
             let used = self.feed(io, &early, r, moment)?;
             io.early = early[used..].to_vec();
         }
-        loop {
+        // Not without end, however fast a peer sends: who waits looks at the clock.
+        for _ in 0..TURNS {
             if r.as_ref().is_some_and(|r| r.is_full()) {
                 return Ok(Progress::Done);
             }
@@ -258,6 +287,7 @@ impl Link {
                 }
             }
         }
+        Ok(Progress::Blocked)
     }
 
     /// Takes bytes of messages as far as they are asked for; how many.
@@ -330,6 +360,9 @@ impl Link {
     }
 
     fn control(&self, io: &mut Io, head: Head, payload: &[u8], moment: &Moment<'_>) -> Result<()> {
+        if io.control.len() > ANSWERS {
+            return Err(stray(self.peer, moment, "more requests than anybody needs"));
+        }
         let known = match head.kind {
             kind::SETTINGS if head.flags & flag::ACK != 0 => Some(()),
             kind::SETTINGS => {
@@ -505,7 +538,7 @@ fn malformed() -> io::Error {
 }
 
 /// Until when a handshake may take; sockets take no timeout of zero.
-fn limit(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
+pub(super) fn limit(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     stream.set_read_timeout(Some(left))?;
     stream.set_write_timeout(Some(left))
@@ -513,7 +546,7 @@ fn limit(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
 
 /// A call that has been made, before it is answered or after it was.
 pub(super) struct Call {
-    stream: TcpStream,
+    stream: Wire,
     allowed: Allowed,
     decoder: Decoder,
     pub headers: Headers,
@@ -522,16 +555,17 @@ pub(super) struct Call {
 impl Call {
     /// Makes a call and waits for the answer, whose headers the call then has.
     pub(super) fn make(
-        mut stream: TcpStream,
+        mut stream: Wire,
         path: &str,
         metadata: &[(&str, &str)],
         deadline: Instant,
     ) -> std::result::Result<Call, Refused> {
-        stream.set_nodelay(true)?;
-        limit(&stream, deadline)?;
+        stream.tcp().set_nodelay(true)?;
+        limit(stream.tcp(), deadline)?;
+        let scheme = if stream.is_encrypted() { "https" } else { "http" };
         let mut headers = vec![
             (":method", "POST"),
-            (":scheme", "http"),
+            (":scheme", scheme),
             (":path", path),
             (":authority", "tfc"),
             ("te", "trailers"),
@@ -559,10 +593,8 @@ impl Call {
     }
 
     /// Takes a call that somebody made; it has the headers of the request.
-    pub(super) fn take(mut stream: TcpStream, deadline: Instant) -> io::Result<Call> {
-        stream.set_nonblocking(false)?;
-        stream.set_nodelay(true)?;
-        limit(&stream, deadline)?;
+    pub(super) fn take(mut stream: Wire, deadline: Instant) -> io::Result<Call> {
+        limit(stream.tcp(), deadline)?;
         let mut preface = [0; 24];
         stream.read_exact(&mut preface)?;
         if preface != *h2::PREFACE {
@@ -578,7 +610,7 @@ impl Call {
     fn read_headers(&mut self, deadline: Instant) -> io::Result<()> {
         // Peers say a few things first; not without end.
         for _ in 0..64 {
-            limit(&self.stream, deadline)?;
+            limit(self.stream.tcp(), deadline)?;
             let (head, payload) = h2::read_control(&mut self.stream)?;
             match head.kind {
                 kind::SETTINGS if head.flags & flag::ACK == 0 => {
@@ -610,7 +642,7 @@ impl Call {
 
     /// The peer of the connection, by its address.
     pub(super) fn remote(&self) -> io::Result<std::net::SocketAddr> {
-        self.stream.peer_addr()
+        self.stream.tcp().peer_addr()
     }
 
     pub(super) fn answer(&mut self, metadata: &[(&str, &str)]) -> io::Result<()> {
@@ -634,11 +666,11 @@ impl Call {
         let frame = h2::frame(kind::HEADERS, flags, h2::STREAM, &hpack::encode(&headers));
         // A peer that has gone does not need to know.
         let _ = h2::write(&mut self.stream, &frame);
-        let _ = self.stream.shutdown(std::net::Shutdown::Write);
+        let _ = self.stream.tcp().shutdown(std::net::Shutdown::Write);
     }
 
     pub(super) fn into_link(self, peer: usize, job: u64) -> io::Result<Link> {
-        self.stream.set_nonblocking(true)?;
+        self.stream.tcp().set_nonblocking(true)?;
         Ok(Link::new(peer, job, self.stream, self.allowed, self.decoder))
     }
 }

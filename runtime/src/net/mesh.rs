@@ -6,11 +6,14 @@
 //! refused and told why; it does not disturb the others.
 
 use super::job::Job;
-use super::link::{Call, Link, Progress, Receiving, Refused, Sending};
+use super::link::{Call, Link, Progress, Receiving, Refused, Sending, limit};
+use super::postman::Postman;
+use super::tls::{self, Tls, Wire};
 use super::{Moment, Transport, hpack, late};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::ffi::{c_int, c_short, c_ulong};
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -31,28 +34,34 @@ const STRANGERS: usize = 256;
 pub(super) struct Mesh {
     rank: usize,
     /// By rank; none for this process.
-    links: Vec<Option<Link>>,
+    links: Vec<Option<Arc<Link>>>,
     /// One exchange at a time.
-    turn: Mutex<()>,
+    turn: Arc<Mutex<()>>,
+    /// Who sends what was posted, by rank.
+    postmen: Mutex<BTreeMap<usize, Postman>>,
 }
 
 impl Mesh {
     pub(super) fn join(job: &Job, graph: &[u8; 32]) -> Result<Mesh> {
+        // A peer that is gone is an error of the call, not the end of the process.
+        // SAFETY: ignoring a signal touches no memory.
+        unsafe { signal(SIGPIPE, SIG_IGN) };
         let deadline = Instant::now() + job.join_timeout;
         let graph = hex(graph);
+        let tls = job.tls.as_ref().map(Tls::open).transpose()?;
         let (door, roster) = match job.rank {
-            0 => chief(job, &graph, deadline)?,
-            _ => member(job, &graph, deadline)?,
+            0 => chief(job, &graph, tls.clone(), deadline)?,
+            _ => member(job, &graph, tls.clone(), deadline)?,
         };
         let mut links: Vec<Option<Link>> = (0..job.size).map(|_| None).collect();
         for (peer, link) in links.iter_mut().enumerate().take(job.rank) {
-            *link = Some(dial(job, &roster, peer, deadline)?);
+            *link = Some(dial(job, &roster, peer, tls.as_ref(), deadline)?);
         }
         let (rank, incarnation) = (job.rank, roster.incarnation);
         while links.iter().skip(rank + 1).any(Option::is_none) {
             let missing: Vec<usize> =
                 (rank + 1..job.size).filter(|r| links[*r].is_none()).collect();
-            let mut call = door.next().ok_or_else(|| absent(job, &missing))?;
+            let mut call = door.next().ok_or_else(|| absent(job, &missing, &door))?;
             let who = number(&call, "tfc-rank").filter(|r| missing.contains(r));
             let same = hpack::get(&call.headers, "tfc-job") == Some(&incarnation.to_string());
             match who {
@@ -63,10 +72,17 @@ impl Mesh {
                 _ => call.refuse("this is not a worker the job waits for"),
             }
         }
-        Ok(Mesh { rank, links, turn: Mutex::default() })
+        let links = links.into_iter().map(|l| l.map(Arc::new)).collect();
+        Ok(Mesh { rank, links, turn: Arc::default(), postmen: Mutex::default() })
     }
 
-    fn link(&self, peer: usize) -> Result<&Link> {
+    /// Waits until what was posted to a peer is out.
+    fn flush_to(&self, peer: usize) -> Result<()> {
+        let postmen = self.postmen.lock().unwrap_or_else(PoisonError::into_inner);
+        postmen.get(&peer).map_or(Ok(()), Postman::flush)
+    }
+
+    fn link(&self, peer: usize) -> Result<&Arc<Link>> {
         let link = self.links.get(peer).and_then(Option::as_ref);
         link.ok_or_else(|| Error::bug(format!("there is no link to worker {peer}")))
     }
@@ -78,13 +94,18 @@ struct Roster {
     addresses: Vec<String>,
 }
 
-fn chief(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
-    let door = Door::open(&job.listener()?, deadline).map_err(|e| unreachable(0, "", &e))?;
+fn chief(
+    job: &Job,
+    graph: &str,
+    tls: Option<Arc<Tls>>,
+    deadline: Instant,
+) -> Result<(Door, Roster)> {
+    let door = Door::open(&job.listener()?, tls, deadline).map_err(|e| unreachable(0, "", &e))?;
     let incarnation = RandomState::new().hash_one(std::process::id()) >> 1;
     let mut joined: BTreeMap<usize, (Call, String)> = BTreeMap::new();
     while joined.len() + 1 < job.size {
         let missing = || (1..job.size).filter(|r| !joined.contains_key(r)).collect::<Vec<_>>();
-        let call = door.next().ok_or_else(|| absent(job, &missing()))?;
+        let call = door.next().ok_or_else(|| absent(job, &missing(), &door))?;
         let text = |name: &str| hpack::get(&call.headers, name).unwrap_or("");
         let rank = number(&call, "tfc-rank");
         let address = call.remote().ok().zip(number(&call, "tfc-port")).map(|(at, port)| {
@@ -121,7 +142,12 @@ fn chief(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
     Ok((door, Roster { incarnation, addresses }))
 }
 
-fn member(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
+fn member(
+    job: &Job,
+    graph: &str,
+    tls: Option<Arc<Tls>>,
+    deadline: Instant,
+) -> Result<(Door, Roster)> {
     job.check_plain()?;
     let stream = connect(&job.coordinator, deadline).map_err(|e| {
         unreachable(0, &job.coordinator, &e).help(
@@ -131,7 +157,7 @@ fn member(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
     })?;
     let own = stream.local_addr().and_then(|at| TcpListener::bind((at.ip(), 0)));
     let listener = own.map_err(|e| unreachable(job.rank, "its own address", &e))?;
-    let door = Door::open(&listener, deadline);
+    let door = Door::open(&listener, tls.clone(), deadline);
     let door = door.map_err(|e| unreachable(job.rank, "its own address", &e))?;
     let port = listener.local_addr().map_or(0, |at| at.port()).to_string();
     let (rank, size) = (job.rank.to_string(), job.size.to_string());
@@ -142,7 +168,10 @@ fn member(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
         ("tfc-port", &port),
         ("tfc-token", &job.token),
     ];
-    let call = Call::make(stream, JOIN, &metadata, deadline).map_err(|e| refused(0, e, job))?;
+    let call = wire(stream, tls.as_ref(), deadline)
+        .map_err(Refused::Io)
+        .and_then(|stream| Call::make(stream, JOIN, &metadata, deadline))
+        .map_err(|e| refused(0, e, job))?;
     let roster = hpack::get(&call.headers, "tfc-roster").unwrap_or("");
     let addresses: Vec<String> = roster.split(',').map(str::to_owned).collect();
     let incarnation = hpack::get(&call.headers, "tfc-job").and_then(|n| n.parse().ok());
@@ -152,13 +181,33 @@ fn member(job: &Job, graph: &str, deadline: Instant) -> Result<(Door, Roster)> {
     }
 }
 
-fn dial(job: &Job, roster: &Roster, peer: usize, deadline: Instant) -> Result<Link> {
+fn dial(
+    job: &Job,
+    roster: &Roster,
+    peer: usize,
+    tls: Option<&Arc<Tls>>,
+    deadline: Instant,
+) -> Result<Link> {
     let address = if peer == 0 { &job.coordinator } else { &roster.addresses[peer] };
     let stream = connect(address, deadline).map_err(|e| unreachable(peer, address, &e))?;
     let (rank, number) = (job.rank.to_string(), roster.incarnation.to_string());
     let metadata = [("tfc-rank", rank.as_str()), ("tfc-job", &number)];
-    let call = Call::make(stream, LINK, &metadata, deadline).map_err(|e| refused(peer, e, job))?;
+    let call = wire(stream, tls, deadline)
+        .map_err(Refused::Io)
+        .and_then(|stream| Call::make(stream, LINK, &metadata, deadline))
+        .map_err(|e| refused(peer, e, job))?;
     call.into_link(peer, roster.incarnation).map_err(|e| unreachable(peer, address, &e))
+}
+
+/// Encrypts a connection that was made, if that is asked for.
+fn wire(stream: TcpStream, tls: Option<&Arc<Tls>>, deadline: Instant) -> io::Result<Wire> {
+    match tls {
+        None => Ok(Wire::Plain(stream)),
+        Some(tls) => {
+            limit(&stream, deadline)?;
+            tls.connect(stream)
+        }
+    }
 }
 
 /// Tries until the deadline: the other side may not be there yet.
@@ -184,26 +233,38 @@ struct Door {
     calls: Receiver<Call>,
     closed: Arc<AtomicBool>,
     deadline: Instant,
+    /// Why somebody was not let in, of late.
+    turned_away: Arc<Mutex<Option<String>>>,
 }
 
 impl Door {
-    fn open(listener: &TcpListener, deadline: Instant) -> io::Result<Door> {
+    fn open(listener: &TcpListener, tls: Option<Arc<Tls>>, deadline: Instant) -> io::Result<Door> {
         let (give, calls) = channel();
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
         let closed = Arc::new(AtomicBool::new(false));
         let shut = closed.clone();
+        let turned_away = Arc::new(Mutex::new(None));
+        let away = turned_away.clone();
         let greet = move || {
             let busy = Arc::new(());
             while Instant::now() < deadline && !shut.load(Ordering::Acquire) {
                 match listener.accept() {
                     Ok((stream, _)) if Arc::strong_count(&busy) <= STRANGERS => {
                         let (give, busy) = (give.clone(), busy.clone());
+                        let (tls, away) = (tls.clone(), away.clone());
                         let until = deadline.min(Instant::now() + HANDSHAKE);
                         let shake = move || {
-                            if let Ok(call) = Call::take(stream, until) {
+                            match let_in(stream, tls.as_ref(), until) {
                                 // Perhaps nobody waits for it any more.
-                                let _ = give.send(call);
+                                Ok(call) => drop(give.send(call)),
+                                Err(e) => {
+                                    if let Some(why) = tls::distrust(&e) {
+                                        let mut away =
+                                            away.lock().unwrap_or_else(PoisonError::into_inner);
+                                        *away = Some(why.to_owned());
+                                    }
+                                }
                             }
                             drop(busy);
                         };
@@ -216,7 +277,7 @@ impl Door {
             }
         };
         std::thread::Builder::new().name("tfc-door".into()).spawn(greet)?;
-        Ok(Door { calls, closed, deadline })
+        Ok(Door { calls, closed, deadline, turned_away })
     }
 
     /// The next call; none when the deadline has passed.
@@ -224,6 +285,18 @@ impl Door {
         let left = self.deadline.saturating_duration_since(Instant::now());
         self.calls.recv_timeout(left).ok()
     }
+}
+
+/// Takes a call from whoever has the right certificate, if one is needed.
+fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Result<Call> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    limit(&stream, until)?;
+    let stream = match tls {
+        Some(tls) => tls.accept(stream)?,
+        None => Wire::Plain(stream),
+    };
+    Call::take(stream, until)
 }
 
 impl Drop for Door {
@@ -236,7 +309,7 @@ fn number(call: &Call, name: &str) -> Option<usize> {
     hpack::get(&call.headers, name)?.parse().ok()
 }
 
-fn absent(job: &Job, missing: &[usize]) -> Error {
+fn absent(job: &Job, missing: &[usize], door: &Door) -> Error {
     let names: Vec<String> = missing.iter().map(usize::to_string).collect();
     let (workers, have) = match missing {
         [_] => ("worker", "has"),
@@ -248,9 +321,14 @@ fn absent(job: &Job, missing: &[usize]) -> Error {
         job.size,
         job.join_timeout.as_secs()
     );
-    Error::peer(ErrorCode::PEER_LATE, message)
-        .note(format!("this is worker {}; the job meets at {}", job.rank, job.coordinator))
-        .help("start them, or give them longer with `--join-timeout`")
+    let away = door.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
+    let e = Error::peer(ErrorCode::PEER_LATE, message)
+        .note(format!("this is worker {}; the job meets at {}", job.rank, job.coordinator));
+    match &*away {
+        Some(why) => e.note(format!("a process was turned away: {why}")),
+        None => e,
+    }
+    .help("start them, or give them longer with `--join-timeout`")
 }
 
 fn unreachable(peer: usize, address: &str, e: &io::Error) -> Error {
@@ -269,7 +347,17 @@ fn refused(peer: usize, why: Refused, job: &Job) -> Error {
                 .note("it waits until all workers of the job are there")
                 .help("start the others, or give them longer with `--join-timeout`")
         }
-        Refused::Io(e) => unreachable(peer, "", &e),
+        Refused::Io(e) => match tls::distrust(&e) {
+            Some(why) => {
+                let message =
+                    format!("worker {peer} and worker {} do not trust each other: {why}", job.rank);
+                Error::peer(ErrorCode::NOT_TRUSTED, message).help(
+                    "give every process a valid certificate of the same authority: `--tls-cert`, \
+                     `--tls-key`, `--tls-ca`",
+                )
+            }
+            None => unreachable(peer, "", &e),
+        },
         Refused::Said(why) => {
             let message = format!("worker {peer} refused worker {}: {why}", job.rank);
             Error::peer(ErrorCode::JOIN_REFUSED, message)
@@ -297,6 +385,10 @@ impl Transport for Mesh {
         into: Option<(usize, &mut [u8])>,
         moment: &Moment<'_>,
     ) -> Result<()> {
+        // Two messages to one peer do not mix.
+        if let Some((to, _)) = &out {
+            self.flush_to(*to)?;
+        }
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         let mut out = match out {
             Some((to, data)) => Some((self.link(to)?, Sending::new(data, moment.sequence))),
@@ -315,10 +407,13 @@ impl Transport for Mesh {
                     Progress::Blocked => {}
                 }
             }
-            if let Some((link, r)) = &mut into
-                && link.pull(Some(r), moment)? == Progress::Done
-            {
-                into = None;
+            if let Some((link, r)) = &mut into {
+                if link.pull(Some(r), moment)? == Progress::Done {
+                    into = None;
+                } else {
+                    // A peer that only sends must be told that it may send more.
+                    link.push_control(moment)?;
+                }
             }
             // A peer that only takes says when it takes more.
             if leave
@@ -350,6 +445,32 @@ impl Transport for Mesh {
             unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, millis) };
         }
     }
+
+    fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
+        let link = self.link(to)?;
+        let mut postmen = self.postmen.lock().unwrap_or_else(PoisonError::into_inner);
+        let postman = match postmen.entry(to) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(
+                Postman::new(link.clone(), self.turn.clone())
+                    .map_err(|e| unreachable(to, "", &e))?,
+            ),
+        };
+        postman.post(data, moment)
+    }
+
+    fn flush(&self, _moment: &Moment<'_>) -> Result<()> {
+        let postmen = self.postmen.lock().unwrap_or_else(PoisonError::into_inner);
+        postmen.values().try_for_each(Postman::flush)
+    }
+}
+
+/// Waits until a link's socket is ready for something.
+pub(super) fn poll_one(link: &Link, events: c_short, left: Duration) {
+    let mut fd = PollFd { fd: link.stream.as_raw_fd(), events, revents: 0 };
+    let millis = c_int::try_from(left.as_millis() + 1).unwrap_or(c_int::MAX);
+    // SAFETY: the descriptor is open, and there is one. Errors show when it is used.
+    unsafe { poll(&mut fd, 1, millis) };
 }
 
 #[repr(C)]
@@ -360,8 +481,12 @@ struct PollFd {
 }
 
 const POLLIN: c_short = 1;
-const POLLOUT: c_short = 4;
+pub(super) const POLLOUT: c_short = 4;
+
+const SIGPIPE: c_int = 13;
+const SIG_IGN: usize = 1;
 
 unsafe extern "C" {
+    fn signal(number: c_int, handler: usize) -> usize;
     fn poll(fds: *mut PollFd, count: c_ulong, timeout: c_int) -> c_int;
 }

@@ -8,6 +8,8 @@
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
+//! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
+//! | [`post`] | messages from one process to another, which the sender does not wait for |
 //!
 //! The wire is gRPC, so that proxies, meshes and tools of clusters know what to do
 //! with it; it is spoken by this module alone, because the runtime depends on no
@@ -24,12 +26,17 @@
 
 pub mod collective;
 mod h2;
+#[cfg(test)]
+mod hostile;
 mod hpack;
 pub mod job;
 mod link;
 pub mod local;
 mod mesh;
 pub mod mpi;
+pub mod post;
+mod postman;
+pub mod tls;
 
 use crate::error::{Error, ErrorCode, Result};
 use collective::Reduce;
@@ -74,6 +81,13 @@ pub trait Transport: Send + Sync {
         moment: &Moment<'_>,
     ) -> Result<()>;
 
+    /// Sends without waiting: the message is the transport's from here on. Messages to
+    /// one peer arrive in order.
+    fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()>;
+
+    /// Waits until all that was posted is out.
+    fn flush(&self, moment: &Moment<'_>) -> Result<()>;
+
     /// The engine's own sum over all processes, where it has one.
     fn all_reduce(
         &self,
@@ -104,12 +118,16 @@ pub struct Group {
     share: Mutex<f64>,
     scratch: Mutex<Vec<u8>>,
     counters: [AtomicU64; 3],
+    /// Messages sent to each process, and received from it.
+    posted: Vec<[AtomicU64; 2]>,
 }
 
 impl Group {
     pub fn new(transport: Box<dyn Transport>, timeout: Duration) -> Group {
         let share = 1.0 / transport.size().max(1) as f64;
+        let posted = (0..transport.size()).map(|_| Default::default()).collect();
         Group {
+            posted,
             transport,
             timeout,
             sequence: AtomicU64::new(0),

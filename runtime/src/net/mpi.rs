@@ -33,6 +33,10 @@ type SendRecv = unsafe extern "C" fn(
 type Send = unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle) -> c_int;
 type Receive =
     unsafe extern "C" fn(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut c_void) -> c_int;
+type Isend =
+    unsafe extern "C" fn(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle) -> c_int;
+type Wait = unsafe extern "C" fn(*mut Handle, *mut c_void) -> c_int;
+type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_void) -> c_int;
 type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
 type Finalize = unsafe extern "C" fn() -> c_int;
@@ -42,6 +46,9 @@ struct Library {
     sendrecv: SendRecv,
     send: Send,
     recv: Receive,
+    isend: Isend,
+    wait: Wait,
+    test: Test,
     all_reduce: AllReduce,
     finalize: Finalize,
     world: Handle,
@@ -69,7 +76,18 @@ pub struct Mpi {
     /// One call at a time.
     turn: Mutex<()>,
     watch: Arc<Watch>,
+    posted: Mutex<Vec<Posted>>,
 }
+
+/// A message on its way: its memory stays where it is until the library is done.
+struct Posted {
+    request: Handle,
+    to: usize,
+    _data: Vec<u8>,
+}
+
+// SAFETY: a request is a handle of the library's, used by one thread at a time.
+unsafe impl std::marker::Send for Posted {}
 
 /// What is being waited for, and until when.
 #[derive(Default)]
@@ -160,6 +178,9 @@ impl Mpi {
             sendrecv: function!("MPI_Sendrecv", SendRecv),
             send: function!("MPI_Send", Send),
             recv: function!("MPI_Recv", Receive),
+            isend: function!("MPI_Isend", Isend),
+            wait: function!("MPI_Wait", Wait),
+            test: function!("MPI_Test", Test),
             all_reduce: function!("MPI_Allreduce", AllReduce),
             finalize: function!("MPI_Finalize", Finalize),
             world: find("ompi_mpi_comm_world")?,
@@ -193,7 +214,8 @@ impl Mpi {
             std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
         started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
         let (rank, size) = (rank.max(0) as usize, size.max(1) as usize);
-        let mpi = Mpi { rank, size, library, turn: Mutex::default(), watch };
+        let mpi =
+            Mpi { rank, size, library, turn: Mutex::default(), watch, posted: Mutex::default() };
         mpi.same_program(graph)?;
         Ok(mpi)
     }
@@ -324,6 +346,42 @@ impl Transport for Mpi {
             }
             (None, None) => Ok(()),
         }
+    }
+
+    fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
+        let (l, n) = (&self.library, counted(data.len())?);
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that have arrived meanwhile.
+        for i in (0..posted.len()).rev() {
+            let (peer, request) = (posted[i].to, &mut posted[i].request);
+            let mut done = 0;
+            // SAFETY: the request is one that is not finished; a null status is allowed.
+            self.call(moment, peer, || unsafe {
+                (l.test)(request, &mut done, std::ptr::null_mut())
+            })?;
+            if done != 0 {
+                posted.swap_remove(i);
+            }
+        }
+        let mut request = std::ptr::null_mut();
+        // SAFETY: the data stays where it is until the request is finished.
+        self.call(moment, to, || unsafe {
+            (l.isend)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, l.world, &mut request)
+        })?;
+        posted.push(Posted { request, to, _data: data });
+        Ok(())
+    }
+
+    fn flush(&self, moment: &Moment<'_>) -> Result<()> {
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        for mut message in posted.drain(..) {
+            let (request, to) = (&mut message.request, message.to);
+            // SAFETY: as above.
+            self.call(moment, to, || unsafe {
+                (self.library.wait)(request, std::ptr::null_mut())
+            })?;
+        }
+        Ok(())
     }
 
     fn all_reduce(

@@ -212,13 +212,14 @@ impl Resolver<'_> {
         self.declare_known(known);
         self.first_values(tree, false);
         self.frames.pop();
-        let mut names: [BTreeMap<Arc<str>, Span>; 2] = Default::default();
+        let mut names: BTreeMap<(Arc<str>, bool, Option<String>), Span> = BTreeMap::new();
         let mut id = 0;
         for item in &tree.items {
             let ast::Item::Entry(entry) = item else { continue };
-            // An entry and its replica have one name.
-            let names = &mut names[usize::from(entry.replica)];
-            if let Some(first) = names.insert(entry.name.text.clone(), entry.name.span) {
+            // An entry, its replica and its parts have one name.
+            let task = entry.task.as_ref().map(|(task, _)| task.clone());
+            let name = (entry.name.text.clone(), entry.replica, task);
+            if let Some(first) = names.insert(name, entry.name.span) {
                 self.twice("entry", &entry.name, first);
                 continue;
             }
@@ -234,7 +235,7 @@ impl Resolver<'_> {
         if !self.full() {
             self.check_initialised();
         }
-        if names.iter().all(BTreeMap::is_empty) && self.diags.is_empty() {
+        if names.is_empty() && self.diags.is_empty() {
             let at = tree.name.as_ref().map_or(Span::new(file, 0, 0), |n| n.span);
             self.diags.push(
                 Diag::error("E0112", "the graph has no `entry`, so there is nothing to run")

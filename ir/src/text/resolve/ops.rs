@@ -8,7 +8,7 @@ use super::scope::{Spanned, Val};
 use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
 use crate::graph::Symbol;
-use crate::lower::Lower;
+use crate::lower::{Lower, StepKind};
 use crate::op::{Effect, ElementKind, InferError, Place};
 use crate::ops::bounds;
 use crate::text::ast::{Call, Expr, ExprKind};
@@ -384,6 +384,19 @@ impl Resolver<'_> {
             return Val::Poison;
         }
         spec.device = self.build.device.clone();
+        if self.build.func.task.is_none()
+            && matches!(spec.op.def().lower, Lower::Step(StepKind::Send | StepKind::Recv))
+        {
+            self.error(
+                Diag::error("E0418", format!("`{}` outside of the part of a task", spec.op.name()))
+                    .at(op_span, "between which processes?")
+                    .help(
+                        "leave messages to the compiler: say `on \"/job:a/task:1\"` where a value \
+                         is computed, and compile with `--cluster`",
+                    ),
+            );
+            return Val::Poison;
+        }
         // What may fail when it runs says where in the user's own text.
         if bounds::otherwise(spec.op).is_some() || spec.op.def().effect == Effect::Io {
             spec.span = self.in_users_text(span);

@@ -219,6 +219,19 @@ impl Resolver<'_> {
         }
     }
 
+    /// The task of a part: a whole one, and no device of it.
+    fn declared_task(&mut self, written: &Option<(String, Span)>) -> Option<Arc<str>> {
+        let task = self.declared_device(written).ok().flatten()?;
+        if device::task(&task).is_none_or(|name| *name != *task) {
+            let span = written.as_ref().map_or(Span::NONE, |(_, span)| *span);
+            self.error(
+                Diag::error("E0413", "an entry is on a task, as in \"/job:ps/task:0\"")
+                    .at(span, "not a task"),
+            );
+        }
+        Some(task)
+    }
+
     fn declare_var(&mut self, item: &VarItem, name: String, user: bool) -> Option<VarId> {
         let ty = self.var_type(item)?;
         let device = self.declared_device(&item.device).ok()?;
@@ -417,6 +430,7 @@ impl Resolver<'_> {
         build.func.doc = item.doc.clone();
         build.func.runner = item.runner;
         build.func.replica = item.replica;
+        build.func.task = self.declared_task(&item.task);
         build.func.span = item.name.span;
         self.frames.push(Frame::new(0));
         let built = self.with_build(build, |r| r.entry_body(item));

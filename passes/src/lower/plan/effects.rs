@@ -2,7 +2,7 @@
 
 use super::{Planner, not_compiled};
 use cranelift_entity::EntityRef;
-use tfc_abi::plan::{Call, CheckFinite, CheckIndex, Combine, Exchange, Step};
+use tfc_abi::plan::{BufId, Call, CheckFinite, CheckIndex, Combine, Exchange, Message, Step};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
 use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
@@ -107,6 +107,16 @@ impl Planner<'_> {
                 }));
             }
             (StepKind::Exchange, _) => self.exchange(node, region, steps),
+            (StepKind::Send, _) => {
+                let time = self.tick();
+                let buf = node.operands.first().map(|v| self.read(*v, time));
+                steps.push(Step::Send(self.message(node, "to", buf)?));
+            }
+            (StepKind::Recv, _) => {
+                let time = self.tick();
+                let buf = node.results.first().map(|v| self.write(*v, time, region));
+                steps.push(Step::Recv(self.message(node, "from", buf)?));
+            }
             (StepKind::Push, _) => {
                 let stack = self.stack(node);
                 let time = self.tick();
@@ -187,6 +197,21 @@ impl Planner<'_> {
         };
         let place = self.build.place(node.span);
         steps.push(Step::Exchange(Exchange { combine, bufs, name, place }));
+    }
+
+    fn message(&self, node: &Node, end: &str, buf: Option<BufId>) -> Result<Message, Vec<Diag>> {
+        let name = node.attrs.str(end);
+        let tasks = crate::partition::tasks(self.graph);
+        let Some(peer) = tasks.iter().position(|t| **t == *name) else {
+            let message = format!("no entry of the graph is on the task `{name}`");
+            return Err(vec![Diag::error("E0416", message).at(node.span, "who is that?")]);
+        };
+        Ok(Message {
+            peer: peer as u32,
+            buf,
+            name: node.attrs.str("name").to_string(),
+            place: self.build.place(node.span),
+        })
     }
 
     fn stack(&mut self, node: &Node) -> u32 {

@@ -1,0 +1,386 @@
+//! A program that was cut for a cluster: its tasks together compute what one process
+//! computes; certificates, predictions, and networks that fail.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const TRAIN: &str = "./m train --feed x=x.npy --feed y=y.npy --batch 24 --epochs 13 --shuffle 3";
+
+fn tfc(dir: &Path, line: &str) -> Output {
+    command(dir, env!("CARGO_BIN_EXE_tfc"), line).output().unwrap()
+}
+
+fn run(dir: &Path, line: &str) -> Output {
+    let (program, rest) = line.split_once(' ').unwrap();
+    command(dir, program, rest).output().unwrap()
+}
+
+fn command(dir: &Path, program: &str, line: &str) -> Command {
+    let mut command = Command::new(program);
+    command.args(line.split_whitespace()).current_dir(dir).stdin(Stdio::null());
+    for name in ["TFC_RANK", "TFC_SIZE", "TFC_COORDINATOR", "TFC_TOKEN", "TFC_THREADS"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+#[track_caller]
+fn ok(out: Output) -> String {
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{:?}: {err}", out.status);
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+/// The variables in a state file, by name.
+fn variables(path: PathBuf) -> Vec<(String, Vec<f32>)> {
+    let file = std::fs::File::open(path).unwrap();
+    let Ok(mut archive) = tfc_runtime::io::safetensors::Archive::open(file) else {
+        panic!("no state file");
+    };
+    let all: Vec<(usize, String)> =
+        archive.tensors.iter().map(|t| t.name.clone()).enumerate().collect();
+    let mut out = vec![];
+    for (at, name) in all {
+        let Ok(tensor) = archive.read(at) else { panic!("{name} cannot be read") };
+        if tensor.dtype == tfc_abi::DType::F32 {
+            let floats = tensor.bytes().chunks_exact(4);
+            let floats = floats.map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            out.push((name, floats.collect()));
+        }
+    }
+    out
+}
+
+#[track_caller]
+fn close(a: &[(String, Vec<f32>)], b: &[(String, Vec<f32>)]) {
+    assert_eq!(a.len(), b.len());
+    assert!(a.len() >= 4);
+    for ((name, x), (other, y)) in a.iter().zip(b) {
+        assert_eq!(name, other);
+        let scale = x.iter().fold(1e-3f32, |m, v| m.max(v.abs()));
+        for (p, q) in x.iter().zip(y) {
+            assert!((p - q).abs() <= 1e-5 * scale, "{name}: {p} and {q}");
+        }
+    }
+}
+
+/// The same network, its two layers on two tasks.
+const CUT: &str = "graph m
+use nn
+use optim
+dim B
+var w1: f32[12, 16] = nn.glorot(seed: 1) on \"/job:front/task:0\"
+var b1: f32[16] = zeros on \"/job:front\"
+var w2: f32[16, 3] = nn.glorot(seed: 2) on \"/job:back/task:0\"
+var b2: f32[3] = zeros on \"/job:back/task:0\"
+func net(x: f32[B, 12]) -> f32[B, 3] {
+  h = tanh(x @ w1 + b1) on \"/job:front/task:0\"
+  o = h @ w2 + b2 on \"/job:back/task:0\"
+  return o
+}
+entry predict(x: f32[B, 12]) -> (class: i32[B]) { return argmax(net(x), axis: 1) }
+entry train(x: f32[B, 12], y: i32[B]) -> (loss: f32[]) {
+  loss = mean(nn.softmax_xent(net(x), y))
+  assert(loss < 90.0, message: \"the loss is small\")
+  minimize loss over [w1, b1, w2, b2] through optim.clip_global_norm(limit: 1.0) with optim.adam(lr: 1e-2)
+  return loss
+}
+entry data(seed: i64[]) -> (x: f32[96, 12], y: i32[96]) {
+  x = random_normal(seed, shape: [96, 12], dtype: f32)
+  return x, argmax(x[:, :3] + x[:, 3:6], axis: 1)
+}
+";
+
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A folder with the program `m`, cut for two tasks, and data.
+fn cut_project() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("m.graph"), CUT).unwrap();
+    let at = free_port();
+    let cluster = format!(
+        "[job.front]\ntasks = [\"127.0.0.1:{at}\"]\n[job.back]\ntasks = [\"127.0.0.1:1\"]\n"
+    );
+    std::fs::write(dir.path().join("c.toml"), cluster).unwrap();
+    ok(tfc(dir.path(), "compile m.graph --cluster c.toml -o m"));
+    ok(run(dir.path(), "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
+    dir
+}
+
+#[test]
+fn halves_of_a_network_on_two_tasks_learn_what_one_process_learns() {
+    let dir = cut_project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let one = variables(dir.join("one.safetensors"));
+    ok(tfc(dir, &format!("launch -n 2 {TRAIN} --state two.safetensors")));
+    close(&one, &variables(dir.join("two.safetensors")));
+    // Going on from the file: the chief sends the other task its variables.
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    ok(tfc(dir, &format!("launch -n 2 {TRAIN} --state two.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("two.safetensors")));
+    // By hand, each process told its role.
+    let line = "train --feed x=x.npy --feed y=y.npy --batch 24 --epochs 13 --shuffle 3 --role";
+    let back = command(dir, "./m", &format!("{line} /job:back/task:0"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let front = command(dir, "./m", &format!("{line} /job:front/task:0 --state by.safetensors"));
+    let mut front = front;
+    ok(front.output().unwrap());
+    ok(back.wait_with_output().unwrap());
+    close(&one, &variables(dir.join("by.safetensors")));
+    // A prediction of both tasks is that of one.
+    let predict = "./m predict --feed x=x.npy --state two.safetensors --out class";
+    ok(run(dir, &format!("{predict}=a.npy")));
+    ok(tfc(dir, &format!("launch -n 2 {predict}=b.npy")));
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("a.npy"), bytes("b.npy"));
+}
+
+/// Two runs give the same bits, and one that was saved on the way and went on too.
+#[test]
+fn a_program_cut_in_two_resumes_where_it_was() {
+    let dir = cut_project();
+    let dir = dir.path();
+    let train = |more: &str| ok(tfc(dir, &format!("launch -n 2 {TRAIN} {more}")));
+    train("--state whole.safetensors");
+    train("--epochs 6 --checkpoint-dir run");
+    train("--checkpoint-dir run --resume --state rest.safetensors");
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("whole.safetensors"), bytes("rest.safetensors"));
+}
+
+#[test]
+fn a_task_that_is_lost_or_wrong_is_named() {
+    let dir = cut_project();
+    let dir = dir.path();
+    // One too many.
+    let out = tfc(dir, &format!("launch -n 3 {TRAIN}"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(err.contains("E0705") && err.contains("2 tasks"), "{err}");
+    let out = run(dir, "./m predict --feed x=x.npy --role /job:nobody/task:0");
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(err.contains("there is no task `/job:nobody/task:0`"), "{err}");
+    // The other task is killed in the middle of a step.
+    let line = "train --feed x=x.npy --feed y=y.npy --batch 24 --epochs 100000 --shuffle 3 --role";
+    let piped = |role: &str| {
+        let mut c = command(dir, "./m", &format!("{line} {role}"));
+        c.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut back = piped("/job:back/task:0");
+    let front = piped("/job:front/task:0");
+    std::thread::sleep(Duration::from_millis(1500));
+    back.kill().unwrap();
+    back.wait().unwrap();
+    let out = front.wait_with_output().unwrap();
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(4), "{err}");
+    assert!(err.contains("E0701") && err.contains("worker 1"), "{err}");
+    // Which tensor, and where in the graph.
+    assert!(err.contains("/job:back/task:0") && err.contains("m.graph:"), "{err}");
+}
+
+/// Every part prints and parses; the reasons for a placement are said.
+#[test]
+fn parts_are_printed_and_read_again() {
+    let dir = cut_project();
+    let dir = dir.path();
+    let passes = "--passes differentiate,replicas,place,partition --cluster c.toml";
+    let text = ok(tfc(dir, &format!("opt m.graph {passes} --last")));
+    let parts = text.matches("entry train(").count();
+    assert_eq!(parts, 3, "the whole, and a part for each task:\n{text}");
+    assert!(text.contains("send(net.h, name: \"`net.h`\", to: \"/job:back/task:0\")"), "{text}");
+    std::fs::write(dir.join("cut.graph"), &text).unwrap();
+    ok(tfc(dir, "check cut.graph"));
+    let why = ok(tfc(
+        dir,
+        "opt m.graph --passes differentiate,replicas,place --cluster c.toml --explain",
+    ));
+    assert!(why.contains("train: `net.h` on /job:front/task:0: `net.h` is on"), "{why}");
+    let plan = ok(tfc(dir, "compile m.graph --cluster c.toml --emit plan -o -"));
+    assert!(plan.contains("send ") && plan.contains("recv "), "{plan}");
+}
+
+/// The table is printed and the curve drawn; with `--check`, runs here are compared.
+#[test]
+fn simulations_say_how_far_they_are_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("m.graph"), CUT.replace(" on \"/job:", " //")).unwrap();
+    let line = "simulate m.graph --mode ps-async --ps 17 --workers 1..200 --net 10Gbit --step 20ms \
+                --straggler 0.05:5 --svg c.svg";
+    let text = ok(tfc(dir, line));
+    assert!(text.contains("20.000 ms of work on 64 examples"), "{text}");
+    let last = text.lines().rfind(|l| l.trim_start().starts_with("200 ")).unwrap();
+    assert!(last.contains(" ms"), "{text}");
+    let picture = std::fs::read_to_string(dir.join("c.svg")).unwrap();
+    assert!(picture.starts_with("<svg") && picture.contains("polyline"), "{picture}");
+    let text = ok(tfc(dir, "simulate m.graph --workers 1..4 --batch 16 --check"));
+    let (_, runs) = text.split_once("runs on this machine").unwrap();
+    assert_eq!(runs.lines().filter(|l| l.trim_end().ends_with('%')).count(), 3, "{text}");
+    let refused = tfc(dir, "simulate m.graph --entry predict");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("E0707"));
+}
+
+/// Two hosts that are not: namespaces of the network with a cable between them.
+struct Hosts {
+    names: [String; 2],
+}
+
+impl Hosts {
+    /// None, with a message, where that is not permitted.
+    fn new() -> Option<Hosts> {
+        let id = std::process::id();
+        let hosts = Hosts { names: [format!("tfc{id}a"), format!("tfc{id}b")] };
+        let [a, b] = &hosts.names;
+        let made = [
+            format!("netns add {a}"),
+            format!("netns add {b}"),
+            format!("link add va netns {a} type veth peer name vb netns {b}"),
+            format!("-n {a} addr add 10.77.0.1/24 dev va"),
+            format!("-n {b} addr add 10.77.0.2/24 dev vb"),
+            format!("-n {a} link set va up"),
+            format!("-n {b} link set vb up"),
+        ];
+        if made.iter().all(|line| hosts.run("ip", line)) {
+            return Some(hosts);
+        }
+        eprintln!("skipped: network namespaces are not permitted here");
+        None
+    }
+
+    fn run(&self, program: &str, line: &str) -> bool {
+        let mut command = Command::new(program);
+        command.args(line.split_whitespace()).stderr(Stdio::null());
+        command.status().is_ok_and(|s| s.success())
+    }
+
+    /// A worker on one of the hosts.
+    fn worker(&self, dir: &Path, rank: usize, more: &str) -> Child {
+        let name = &self.names[rank];
+        let line = format!("netns exec {name} {TRAIN} {more}");
+        let mut c = command(dir, "ip", &line);
+        c.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", "2");
+        c.env("TFC_COORDINATOR", "10.77.0.1:7171").env("TFC_PLAINTEXT", "1");
+        c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn cable(&self, up: bool) {
+        let way = if up { "up" } else { "down" };
+        assert!(self.run("ip", &format!("-n {} link set vb {way}", self.names[1])));
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for name in &self.names {
+            self.run("ip", &format!("netns del {name}"));
+        }
+    }
+}
+
+/// Delay and loss change no number, a cable that is pulled and put back is waited for,
+/// one that stays out is an error in time that names the peer.
+#[test]
+fn networks_that_fail() {
+    let Some(hosts) = Hosts::new() else { return };
+    let dir = cut_project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let one = variables(dir.join("one.safetensors"));
+    // A bad line: each message 2 ms later, one packet in a hundred lost.
+    let bad =
+        format!("netns exec {} tc qdisc add dev va root netem delay 2ms loss 1%", hosts.names[0]);
+    if hosts.run("ip", &bad) {
+        let other = hosts.worker(dir, 1, "");
+        let chief = hosts.worker(dir, 0, "--state bad.safetensors");
+        ok(chief.wait_with_output().unwrap());
+        ok(other.wait_with_output().unwrap());
+        close(&one, &variables(dir.join("bad.safetensors")));
+        let good = format!("netns exec {} tc qdisc del dev va root", hosts.names[0]);
+        assert!(hosts.run("ip", &good));
+    } else {
+        eprintln!("skipped: there is no netem here");
+    }
+    // Out for a second, then back.
+    let long = "--epochs 2000 --peer-timeout 30s";
+    let other = hosts.worker(dir, 1, long);
+    let chief = hosts.worker(dir, 0, &format!("{long} --state healed.safetensors"));
+    std::thread::sleep(Duration::from_millis(700));
+    hosts.cable(false);
+    std::thread::sleep(Duration::from_millis(1000));
+    hosts.cable(true);
+    ok(chief.wait_with_output().unwrap());
+    ok(other.wait_with_output().unwrap());
+    ok(run(dir, &format!("{TRAIN} --epochs 2000 --state long.safetensors")));
+    close(&variables(dir.join("long.safetensors")), &variables(dir.join("healed.safetensors")));
+    // Out for good.
+    let endless = "--epochs 1000000 --peer-timeout 2s";
+    let mut other = hosts.worker(dir, 1, endless);
+    let chief = hosts.worker(dir, 0, endless);
+    std::thread::sleep(Duration::from_millis(700));
+    hosts.cable(false);
+    let cut = Instant::now();
+    let out = chief.wait_with_output().unwrap();
+    assert!(cut.elapsed() < Duration::from_secs(25), "it waited for its deadline alone");
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(4), "{err}");
+    assert!(err.contains("E0702") && err.contains("worker 1"), "{err}");
+    let _ = other.kill();
+    let _ = other.wait();
+}
+
+/// The same over MPI, where `mpirun` is.
+#[test]
+fn mpi_carries_the_messages_of_parts() {
+    if Command::new("mpirun").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no mpirun here");
+        return;
+    }
+    let dir = cut_project();
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let options = "--allow-run-as-root --oversubscribe -n 2";
+    ok(run(dir, &format!("mpirun {options} {TRAIN} --state mpi.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("mpi.safetensors")));
+}
+
+/// Messages are encrypted from the command line; who has no certificate is told so.
+#[test]
+fn certificates_are_given_on_the_command_line() {
+    let dir = cut_project();
+    let dir = dir.path();
+    let openssl = |line: &str| command(dir, "openssl", line).output();
+    let authority =
+        "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=job -keyout ca.key -out ca.pem";
+    if !openssl(authority).is_ok_and(|o| o.status.success()) {
+        eprintln!("skipped: there is no `openssl` command to make certificates with");
+        return;
+    }
+    ok(openssl("req -newkey rsa:2048 -nodes -subj /CN=me -keyout me.key -out me.csr").unwrap());
+    ok(openssl(
+        "x509 -req -in me.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -out me.pem",
+    )
+    .unwrap());
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let with = "--tls-cert me.pem --tls-key me.key --tls-ca ca.pem";
+    ok(tfc(dir, &format!("launch -n 2 {TRAIN} {with} --state tls.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("tls.safetensors")));
+    let half = tfc(dir, &format!("launch -n 2 {TRAIN} --tls-cert me.pem"));
+    assert!(String::from_utf8_lossy(&half.stderr).contains("E0708"), "{half:?}");
+    // One in plain text, one not: neither gets anything from the other.
+    let role = |role: &str, more: &str| {
+        let line = TRAIN.trim_start_matches("./m ");
+        let mut c = command(dir, "./m", &format!("{line} --join-timeout 2s --role {role} {more}"));
+        c.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let (front, back) = (role("/job:front/task:0", with), role("/job:back/task:0", ""));
+    for out in [front, back].map(|c| c.wait_with_output().unwrap()) {
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(4), "{err}");
+    }
+}
