@@ -223,6 +223,8 @@ impl Sizes<'_> {
             Step::While { .. } => "while".into(),
             Step::Queue(_) => "queue".into(),
             Step::Exchange(_) => "exchange".into(),
+            Step::Send(m) => format!("send {}", m.name),
+            Step::Recv(m) => format!("recv {}", m.name),
         }
     }
 
