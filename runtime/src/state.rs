@@ -534,6 +534,7 @@ mod tests {
                 shape: vec![2],
                 user: true,
                 random: false,
+                task: 0,
             })
             .collect()
     }

@@ -145,6 +145,7 @@ pub fn var(name: &str, shape: &[i64]) -> VarInfo {
         shape: shape.to_vec(),
         user: true,
         random: false,
+        task: 0,
     }
 }
 
