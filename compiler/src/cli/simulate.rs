@@ -28,7 +28,7 @@ pub fn run(args: &args::Simulate) -> Result<Done> {
     let loaded = super::load(&args.graph, &args.codegen.source)?;
     let options = Options { threads: Some(1), ..super::options(&args.codegen)? }.replicas(true);
     let entry = the_entry(&loaded.graph, args.entry.as_deref())?;
-    let graph = driver::select_entries(&loaded.graph, &[entry.clone()])?;
+    let graph = driver::select_entries(&loaded.graph, std::slice::from_ref(&entry))?;
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     let module = Module::from_compiled(&compiled, &options)?;
     let plan = module.model().plan();
