@@ -185,7 +185,7 @@ fn command(
         let options = call_options(args);
         let session = Session { tasks: Some(group.clone()), options, ..session };
         if !group.is_chief() {
-            let model = session.prepared(program, session.load_options()?)?;
+            let model = session.prepared(program, session.load_options()?, console)?;
             return tasks::serve(&model, group).map(|()| End::Done);
         }
         session.say(console, &tasks::describe(&plan, &group));
