@@ -20,6 +20,7 @@ pub mod pipeline;
 pub mod probe;
 pub mod replicas;
 mod restrict;
+mod servers;
 pub mod sparse;
 pub mod split;
 mod util;

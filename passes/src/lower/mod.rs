@@ -206,7 +206,8 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
     for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.replica) {
-        let alone = graph.entries.iter().position(|f| f.name == func.name && !f.replica);
+        let name = tfc_abi::parts::Part::of(&func.name).map_or(func.name.as_str(), |(of, _)| of);
+        let alone = graph.entries.iter().position(|f| f.name == name && !f.replica);
         entries[i].replica_of = alone.map(|i| i as u32);
     }
     let dims = build

@@ -19,6 +19,7 @@ pub mod gpu;
 pub mod names;
 pub mod order;
 pub mod place;
+pub mod parts;
 pub mod plan;
 pub mod routine;
 

@@ -7,6 +7,7 @@
 //! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
+//! | [`ps`] | parameter servers |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
 //!
 //! The wire is gRPC, so that proxies, meshes and tools of clusters know what to do
@@ -30,6 +31,7 @@ mod link;
 pub mod local;
 mod mesh;
 pub mod mpi;
+pub mod ps;
 
 use crate::error::{Error, ErrorCode, Result};
 use collective::Reduce;
@@ -250,11 +252,26 @@ impl Group {
         collective::broadcast(self.transport.as_ref(), data, &moment)
     }
 
+    /// The sum of the numbers that the processes have.
+    pub fn total(&self, number: u64, what: &str) -> Result<u64> {
+        let mut bytes = number.to_ne_bytes();
+        self.all_reduce(&mut [(DType::I64, &mut bytes)], Reduce::Sum, what, "")?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
     /// The largest of the numbers that the processes have.
     pub fn agree(&self, number: i64, what: &str) -> Result<i64> {
         let mut bytes = number.to_ne_bytes();
         self.all_reduce(&mut [(DType::I64, &mut bytes)], Reduce::Max, what, "")?;
         Ok(i64::from_ne_bytes(bytes))
+    }
+}
+
+/// Waits until a link can be read from, or written to.
+fn wait_for(link: &link::Link, read: bool, moment: &Moment<'_>) -> Result<()> {
+    match mesh::ready(link, read, moment.deadline) {
+        true => Ok(()),
+        false => Err(late(link.peer, moment)),
     }
 }
 
