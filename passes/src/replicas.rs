@@ -47,7 +47,7 @@ pub fn replicas(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
     entries.extend(extra);
     let mut dims = graph.dims;
     let elements = servers::elements_dim();
-    if entries.iter().any(|f| servers::takes_elements(f)) && !dims.contains(&elements) {
+    if entries.iter().any(servers::takes_elements) && !dims.contains(&elements) {
         dims.push(elements);
     }
     Ok(Passed::new(Graph { entries, dims, ..graph }, changed))

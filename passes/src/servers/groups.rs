@@ -283,7 +283,7 @@ pub(super) fn groups(graph: &Graph, func: &Func, u: &Update) -> Result<Vec<Func>
 
 /// The number a variable has in the plan.
 fn plan_index(graph: &Graph, var: VarId) -> u32 {
-    graph.vars.iter().filter(|(id, v)| *id < var && v.queue.is_none()).count() as u32
+    graph.vars.iter().filter(|(id, v)| *id < var && v.symbol.is_variable()).count() as u32
 }
 
 /// What computes these values of the update, given those.

@@ -307,10 +307,7 @@ impl Update {
         for &var in &ours {
             u.written.insert(var, after[&flow.last[&var]]);
             // A variable that is only written has a place all the same.
-            if !u.vars.contains_key(&var) {
-                let param = b.param(graph.vars[var].ty.clone(), None);
-                u.vars.insert(var, param);
-            }
+            u.vars.entry(var).or_insert_with(|| b.param(graph.vars[var].ty.clone(), None));
         }
         Ok(Some(u))
     }

@@ -18,6 +18,11 @@ use crate::tensor::TensorBuf;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// Heads and bodies of answers, in the order of the questions.
+type Answers = Vec<(Head, Vec<u8>)>;
+/// What groups are summed up to, and averages of scalars.
+type Sums = (Vec<u8>, Vec<f64>);
+
 /// Time that an answer may take beyond the time that the server may.
 const SLACK: Duration = Duration::from_secs(5);
 
@@ -142,7 +147,7 @@ impl Client {
         questions: &[(usize, Head, Vec<u8>)],
         what: &str,
         wait: Duration,
-    ) -> Result<Vec<(Head, Vec<u8>)>> {
+    ) -> Result<Answers> {
         let place = self.layout.place.clone();
         let deadline = Instant::now() + wait;
         let moment = Moment { sequence: 0, deadline, what, place: &place };
@@ -385,7 +390,7 @@ impl Client {
 
     /// What all groups need, and then the update; none if that is done already, and
     /// the step after it begun.
-    fn apply(&mut self, step: u64, parts: Vec<u8>) -> Result<Option<Vec<(Head, Vec<u8>)>>> {
+    fn apply(&mut self, step: u64, parts: Vec<u8>) -> Result<Option<Answers>> {
         let wait = self.job.timeout + SLACK;
         let mut shared = vec![];
         if self.layout.shared.is_some() {
@@ -408,7 +413,7 @@ impl Client {
     }
 
     /// The sums of all groups in their order, and averages; none if the step is over.
-    fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<(Vec<u8>, Vec<f64>)>> {
+    fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<Sums>> {
         if answers.iter().any(|(h, _)| h.kind == Kind::Rolled) {
             return Err(rolled());
         }
