@@ -18,8 +18,8 @@ pub mod float;
 pub mod gpu;
 pub mod names;
 pub mod order;
-pub mod place;
 pub mod parts;
+pub mod place;
 pub mod plan;
 pub mod routine;
 

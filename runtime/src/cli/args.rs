@@ -235,6 +235,7 @@ pub fn parse(args: &[String]) -> Result<Args> {
                 let v = value()?;
                 let known = Choice::parse(&v);
                 out.device = known.ok_or_else(|| bad(name, &v, "cpu, cuda or cuda:1"))?;
+            }
             "--cluster" => out.cluster = Some(value()?),
             "--local-steps" => out.local_steps = Some(positive(name, &value()?)?),
             "--outer" => out.outer = Some(value()?),
