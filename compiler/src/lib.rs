@@ -67,6 +67,7 @@ pub mod queue;
 #[cfg(feature = "programs")]
 mod runtime_object;
 mod saved;
+pub mod served;
 pub mod signature;
 pub mod simulate;
 mod source;

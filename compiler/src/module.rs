@@ -41,7 +41,7 @@ use tfc_runtime::{CallOptions, ErrorCode, FeedView, Model, Prepared, ResultView}
 /// ```
 #[derive(Clone)]
 pub struct Module {
-    model: Arc<Model>,
+    pub(crate) model: Arc<Model>,
     pub(crate) code: Arc<JitProgram>,
     /// By entry of the plan.
     names: Arc<[Arc<Names>]>,
@@ -332,6 +332,35 @@ impl Module {
             values.iter_mut().for_each(|v| tidy(v.dtype(), v.bytes_mut()));
             Ok(Outputs { names: self.names[index].clone(), values })
         })
+    }
+
+    /// The worker's part of an entry that is divided: the entry's own results, and all
+    /// of them as servers take them.
+    pub(crate) fn call_part<'a>(
+        &self,
+        layout: &tfc_runtime::net::ps::layout::Layout,
+        feeds: impl Feeds<'a>,
+    ) -> Result<(Outputs, Vec<tfc_runtime::TensorBuf>)> {
+        let all = self.with_prepared(layout.gradients, feeds, |prepared| {
+            let ports = prepared.results().iter();
+            let mut all = ports
+                .map(|p| tfc_runtime::TensorBuf::zeros(p.dtype, &prepared.shape(p)))
+                .collect::<tfc_runtime::Result<Vec<_>>>()?;
+            let mut views: Vec<ResultView<'_>> =
+                all.iter_mut().map(|t| ResultView { data: t.bytes_mut() }).collect();
+            prepared.run(&mut views, &CallOptions::new())?;
+            Ok(all)
+        })?;
+        let mut values = vec![];
+        for t in all.iter().take(layout.results) {
+            let mut value = Value::zeros(t.dtype, &t.shape)?;
+            value.bytes_mut().copy_from_slice(t.bytes());
+            tidy(value.dtype(), value.bytes_mut());
+            values.push(value);
+        }
+        let whole = self.model.plan().entries[layout.gradients].replica_of;
+        let names = self.names[whole.map_or(layout.gradients, |e| e as usize)].clone();
+        Ok((Outputs { names, values }, all))
     }
 
     fn call_index_into<'a, 'r>(

@@ -409,3 +409,57 @@ fn a_recurrent_network_on_two_tasks_learns_what_one_learns() {
     served.unwrap();
     assert!(wx.iter().all(|v| *v == 0.0), "{wx}");
 }
+
+/// Two workers and two servers, each a thread: the numbers of one module with all
+/// examples.
+#[test]
+fn workers_and_parameter_servers_from_rust() {
+    use tfc::net::job::Job;
+    use tfc::net::ps::server::Rule;
+    let text = "graph g\nuse optim\ndim B\nvar w: f32[2, 3] = ones\nvar b: f32[3] = zeros\n\
+                entry train(x: f32[B, 2], y: f32[B, 3]) -> (loss: f32[]) {\n  e = x @ w + b - y\n  \
+                loss = mean(e * e)\n  minimize loss over [w, b] with optim.adagrad(lr: 0.1)\n  \
+                return loss\n}";
+    let graph = tfc::parse(text).unwrap();
+    let options = Options::new().replicas(true).threads(1);
+    let x = ndarray::Array2::from_shape_fn((6, 2), |(i, j)| (i * 2 + j) as f32 / 5.0 - 1.0);
+    let y = ndarray::Array2::from_shape_fn((6, 3), |(i, j)| (i + j) as f32 / 7.0);
+    let alone = tfc::compile_with(&graph, &options).unwrap();
+    for _ in 0..10 {
+        alone.call("train", (&x, &y)).unwrap();
+    }
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = vec![free().to_string(), free().to_string()];
+    let job = |rank: usize| Job { servers: servers.clone(), ..Job::new(rank, 2, "") };
+    let module = || tfc::compile_with(&graph, &options).unwrap();
+    let learned = std::thread::scope(|s| {
+        for rank in 0..2 {
+            let (module, job) = (module(), job(rank));
+            s.spawn(move || {
+                module
+                    .serve_variables("train", &job, Rule::Together { need: 2 }, &|| false)
+                    .unwrap();
+            });
+        }
+        let workers: Vec<_> = (0..2)
+            .map(|rank| {
+                let (module, job) = (module(), job(rank));
+                let rows = ndarray::s![rank * 3..rank * 3 + 3, ..];
+                let (x, y) = (x.slice(rows).to_owned(), y.slice(rows).to_owned());
+                s.spawn(move || {
+                    let mut worker = module.worker("train", &job).unwrap();
+                    while worker.next_step() < 10 {
+                        let out = worker.step((&x, &y), 0.5).unwrap().unwrap();
+                        assert!(out.scalar::<f32>("loss").unwrap().is_finite());
+                    }
+                    worker.finish().unwrap();
+                    module.var::<f32>("w").unwrap()
+                })
+            })
+            .collect();
+        workers.into_iter().map(|w| w.join().unwrap()).next().unwrap()
+    });
+    for (a, b) in learned.iter().zip(alone.var::<f32>("w").unwrap().iter()) {
+        assert!((a - b).abs() < 1e-5, "{a} {b}");
+    }
+}

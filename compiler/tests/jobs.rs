@@ -1,6 +1,9 @@
 //! Several processes that train as one: the same numbers as one process, and what
 //! happens when one of them is missing or dies.
 
+#[path = "jobs/served.rs"]
+mod served;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -47,7 +50,15 @@ fn run(dir: &Path, line: &str) -> Output {
 fn command(dir: &Path, program: &str, line: &str) -> Command {
     let mut command = Command::new(program);
     command.args(line.split_whitespace()).current_dir(dir).stdin(Stdio::null());
-    for name in ["TFC_RANK", "TFC_SIZE", "TFC_COORDINATOR", "TFC_TOKEN", "TFC_THREADS"] {
+    for name in [
+        "TFC_RANK",
+        "TFC_SIZE",
+        "TFC_COORDINATOR",
+        "TFC_TOKEN",
+        "TFC_THREADS",
+        "TFC_SERVERS",
+        "TFC_ROLE",
+    ] {
         command.env_remove(name);
     }
     command
@@ -255,4 +266,121 @@ fn mpi_carries_the_messages_where_mpirun_starts_the_job() {
     let text = ok(run(dir, &format!("mpirun {options} {TRAIN} --state mpi.safetensors")));
     assert!(text.contains("epoch 13/13"), "{text}");
     close(&variables(dir.join("one.safetensors")), &variables(dir.join("mpi.safetensors")));
+}
+
+/// Readers and queues: every worker runs the pipeline and takes its share.
+#[test]
+fn workers_share_what_comes_out_of_a_pipeline() {
+    let graph = |count: usize| {
+        format!(
+            "graph p
+use optim
+reader rows: csv(\"data.csv\", f32[3], f32[], epochs: 6)
+queue mixed: shuffle(f32[3], f32[], capacity: 64, min: 20, seed: 5)
+var w: f32[3] = zeros
+runner fill() {{
+  (x, y) = dequeue(rows)
+  enqueue(mixed, x, y)
+}}
+entry train() -> (loss: f32[]) {{
+  (x, y) = dequeue_many(mixed, count: {count})
+  e = sum(x * w, axes: [1]) - y
+  loss = mean(e * e)
+  minimize loss over [w] with optim.adam(lr: 0.05)
+  return loss
+}}
+"
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    let row = |i: usize| {
+        let x = [i % 7, i % 5, i % 3].map(|n| n as f32 / 4.0 - 0.5);
+        format!("{},{},{},{}\n", x[0], x[1], x[2], x[0] - 2.0 * x[1] + 0.5 * x[2])
+    };
+    std::fs::write(dir.join("data.csv"), (0..100).map(row).collect::<String>()).unwrap();
+    for (name, count) in [("one", 12), ("two", 6), ("three", 4)] {
+        std::fs::write(dir.join(format!("{name}.graph")), graph(count)).unwrap();
+        ok(tfc(dir, &format!("compile {name}.graph -o {name}")));
+    }
+    ok(run(dir, "./one train --state one.safetensors"));
+    let one = variables(dir.join("one.safetensors"));
+    for (name, n) in [("two", 2), ("three", 3)] {
+        ok(tfc(dir, &format!("launch -n {n} ./{name} train --state {name}.safetensors")));
+        let shared = variables(dir.join(format!("{name}.safetensors")));
+        for ((_, a), (_, b)) in one.iter().zip(&shared) {
+            a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{name}: {a} {b}"));
+        }
+    }
+    // It goes on where it stopped, with the examples that come next.
+    ok(tfc(dir, "launch -n 2 ./two train --steps 17 --checkpoint-dir ck"));
+    ok(tfc(dir, "launch -n 2 ./two train --checkpoint-dir ck --resume --state again.safetensors"));
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("two.safetensors"), bytes("again.safetensors"));
+}
+
+#[test]
+fn workers_that_only_meet_from_time_to_time() {
+    let graph = "graph f
+use optim
+dim B
+var w: f32[4] = zeros
+entry train(x: f32[B, 4], y: f32[B]) -> (loss: f32[]) {
+  e = sum(x * w, axes: [1]) - y
+  loss = mean(e * e)
+  minimize loss over [w] with optim.sgd(lr: 0.1)
+  return loss
+}
+entry outer(delta_w: f32[4]) { optim.sgd(w, delta_w, lr: 1.0) }
+entry nesterov(delta_w: f32[4]) { optim.nesterov(w, delta_w, lr: 0.7, beta: 0.6) }
+entry wrong(other: f32[4]) { w -= other }
+entry data(seed: i64[]) -> (x: f32[40, 4], y: f32[40]) {
+  x = random_normal(seed, shape: [40, 4], dtype: f32)
+  return x, sum(x * [1.0, -2.0, 3.0, 0.5], axes: [1])
+}
+";
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("f.graph"), graph).unwrap();
+    ok(tfc(dir, "compile f.graph -o f"));
+    for r in 0..3 {
+        ok(run(dir, &format!("./f data --feed seed={r} --out x=x{r}.npy --out y=y{r}.npy")));
+    }
+    let own = "./f train --feed x=x{rank}.npy --feed y=y{rank}.npy --batch 10 --steps 40";
+    let weights = |name: &str| variables(dir.join(name)).remove(0).1;
+    let right = |w: &[f32], within: f32| {
+        let good = w.iter().zip([1.0f32, -2.0, 3.0, 0.5]).all(|(a, b)| (a - b).abs() < within);
+        assert!(good, "{w:?}");
+    };
+    ok(tfc(
+        dir,
+        &format!("launch -n 3 {own} --mode average --local-steps 5 --state a.safetensors"),
+    ));
+    right(&weights("a.safetensors"), 0.01);
+    // An outer step of one is the mean itself.
+    let line = format!("launch -n 3 {own} --mode average --local-steps 5");
+    ok(tfc(dir, &format!("{line} --outer outer --state o.safetensors")));
+    for (a, o) in weights("a.safetensors").iter().zip(weights("o.safetensors")) {
+        assert!((a - o).abs() < 1e-6, "{a} {o}");
+    }
+    ok(tfc(dir, &format!("{line} --outer nesterov --state n.safetensors")));
+    right(&weights("n.safetensors"), 0.2);
+    assert_ne!(weights("n.safetensors"), weights("a.safetensors"));
+    // After every step, with gradient descent: the mean of gradients. The data is cut.
+    let all = "./f train --feed x=x0.npy --feed y=y0.npy --batch 12 --epochs 4";
+    ok(run(dir, &format!("{all} --state one.safetensors")));
+    let line = format!("launch -n 3 {all} --mode average");
+    ok(tfc(dir, &format!("{line} --local-steps 1 --state each.safetensors")));
+    for (a, o) in weights("one.safetensors").iter().zip(weights("each.safetensors")) {
+        assert!((a - o).abs() < 1e-5, "{a} {o}");
+    }
+    for (words, said) in [
+        ("", "--local-steps"),
+        ("--local-steps 3 --checkpoint-dir ck --save-every 4", "no multiple"),
+        ("--local-steps 3 --outer wrong", "`other`, a parameter of `wrong`"),
+    ] {
+        let out = tfc(dir, &format!("{line} {words} --state no.safetensors"));
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(!out.status.success() && err.contains(said), "{words}: {err}");
+    }
 }

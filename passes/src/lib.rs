@@ -23,6 +23,7 @@ pub mod place;
 pub mod probe;
 pub mod replicas;
 mod restrict;
+mod servers;
 pub mod sparse;
 pub mod split;
 mod util;

@@ -4,13 +4,15 @@
 //! `all_reduce` is there twice from here on. In the entry itself combining is the
 //! identity, and gone: a single process pays nothing for it. In the *replica*, which
 //! processes run together, neighbouring `all_reduce`s become one `exchange`, so that
-//! many small tensors travel as one message.
+//! many small tensors travel as one message. For jobs with parameter servers it is
+//! there in parts, too ([`crate::servers`]).
 //!
 //! Invariants
 //! - No `all_reduce` is left.
 //! - An `exchange` is an effect: every process does the same ones in the same order.
 
 use crate::pipeline::{Options, Passed};
+use crate::servers;
 use crate::util::{Stop, rewrite};
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::build::{NodeSpec, Rewriter};
@@ -30,6 +32,7 @@ pub fn replicas(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
         if options.replicas && !func.runner && !func.replica {
             let copy = Func { replica: true, ..func.clone() };
             extra.push(exchanged(&graph, &copy).map_err(|Stop(diags)| diags)?);
+            extra.extend(servers::divide(&graph, func).map_err(|Stop(diags)| diags)?);
         }
         entries.push(
             match func.replica {
@@ -42,7 +45,12 @@ pub fn replicas(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
     let changed = entries.len() + extra.len() != graph.entries.len()
         || entries.iter().zip(&graph.entries).any(|(a, b)| a.nodes.len() != b.nodes.len());
     entries.extend(extra);
-    Ok(Passed::new(Graph { entries, ..graph }, changed))
+    let mut dims = graph.dims;
+    let elements = servers::elements_dim();
+    if entries.iter().any(servers::takes_elements) && !dims.contains(&elements) {
+        dims.push(elements);
+    }
+    Ok(Passed::new(Graph { entries, dims, ..graph }, changed))
 }
 
 /// One process: what is combined is what it has.

@@ -128,6 +128,13 @@ impl Error {
         self
     }
 
+    /// The same, with another name for whoever it is about.
+    #[must_use]
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Error {
+        self.inner.message = self.inner.message.replace(from, to);
+        self
+    }
+
     /// The input has ended: a run is over rather than wrong.
     pub fn is_end_of_input(&self) -> bool {
         self.inner.code == ErrorCode::END_OF_INPUT

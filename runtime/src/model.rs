@@ -510,8 +510,7 @@ impl Model {
         if self.group.get().is_none_or(|g| g.size() == 1) {
             return entry;
         }
-        let of = Some(entry as u32);
-        self.plan.entries.iter().position(|e| e.replica_of == of).unwrap_or(entry)
+        self.plan.replica(entry).unwrap_or(entry)
     }
 
     /// Variables an entry reads and does not write.

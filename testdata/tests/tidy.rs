@@ -120,6 +120,7 @@ const KNOWN_OPS: &[(&str, &[&str], &str)] = &[
         "what an update that is linear in scattered rows is made of",
     ),
     ("passes/src/replicas.rs", &["AllReduce"], "the pass is what the op means"),
+    ("passes/src/servers", &["AllReduce"], "where an entry is cut"),
     ("passes/src/egraph/region.rs", &["Add"], "the parts of a gradient are summed with it"),
     ("passes/src/probe", &["StopGradient"], "what finite differences must hold still"),
 ];

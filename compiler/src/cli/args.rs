@@ -610,13 +610,22 @@ pub struct Launch {
     #[arg(short = 'n', long = "workers", value_name = "N", default_value = "2", value_parser = workers)]
     pub workers: usize,
 
-    /// Start the job again from its last checkpoint when a process fails, this often at most
+    /// Parameter servers beside them
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = servers)]
+    pub ps: usize,
+
+    /// Start again from the last checkpoint when a process fails, this often at most: all
+    /// processes, or in a job with parameter servers the one
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub restarts: usize,
 
     /// Threads of each process [default: the machine's, divided among them]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+
+    /// Start nothing, and print what starts the job on a cluster
+    #[arg(long, value_name = "WHERE")]
+    pub print: Option<Manifest>,
 
     /// The program and its own command line
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
@@ -734,4 +743,20 @@ fn straggler(text: &str) -> Result<crate::simulate::Straggler, String> {
 fn workers(text: &str) -> Result<usize, String> {
     let n: usize = text.parse().map_err(|_| "expected a number of processes")?;
     if (1..=1024).contains(&n) { Ok(n) } else { Err("expected 1 to 1024 processes".into()) }
+}
+
+/// Where a job is to be started.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum Manifest {
+    /// Indexed jobs of Kubernetes
+    K8s,
+    /// A batch script
+    Slurm,
+}
+
+fn servers(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(n @ 0..=1024) => Ok(n),
+        _ => Err("must be 0 to 1024".into()),
+    }
 }

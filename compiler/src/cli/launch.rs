@@ -11,7 +11,7 @@ use crate::error::Result;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tfc_ir::diag::Diag;
 
@@ -26,7 +26,18 @@ pub fn run(args: &args::Launch) -> Result<Done> {
             .help("such as `tfc launch -n 2 ./model train --feed x=x.npy --batch 64`")
             .into());
     };
+    if let Some(to) = args.print {
+        let text = match to {
+            args::Manifest::K8s => super::manifest::kubernetes(args),
+            args::Manifest::Slurm => super::manifest::slurm(args),
+        };
+        return Ok(Done { text, code: 0 });
+    }
     tfc_runtime::cli::signals::listen();
+    if args.ps > 0 {
+        let code = served_job(args, program, rest)?;
+        return Ok(Done { text: String::new(), code: u8::try_from(code).unwrap_or(1) });
+    }
     let mut tries = 0;
     loop {
         let mut words = rest.to_vec();
@@ -57,7 +68,7 @@ pub fn run(args: &args::Launch) -> Result<Done> {
 /// What comes from the processes.
 enum Event {
     Line {
-        rank: usize,
+        who: Who,
         err: bool,
         text: Vec<u8>,
     },
@@ -65,57 +76,116 @@ enum Event {
     Closed,
 }
 
-/// Runs the processes until all have ended; the exit code of the first that failed.
-fn job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
-    let size = args.workers;
-    let coordinator = match size {
-        1 => String::new(),
-        _ => free_address().map_err(|e| Diag::error("E0705", format!("no free port: {e}")))?,
-    };
-    let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
-    let threads = args.threads.unwrap_or((cores / size).max(1)).to_string();
-    let token = format!("{:016x}{:016x}", random(), random());
-    let (give, events) = channel();
-    let mut children: Vec<Child> = vec![];
-    for rank in 0..size {
-        let mut command = Command::new(program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", size.to_string());
-        command.env("TFC_COORDINATOR", &coordinator).env("TFC_TOKEN", &token);
-        if std::env::var_os("TFC_THREADS").is_none() || args.threads.is_some() {
-            command.env("TFC_THREADS", &threads);
-        }
-        let mut child = match command.spawn() {
-            Ok(child) => child,
-            Err(e) => {
-                stop(&mut children, true);
-                let reason = format!("cannot start `{program}`: {e}");
-                let diag = Diag::error("E0804", reason);
-                return Err(diag.help("name a program, as in `tfc launch -n 2 ./model ..`").into());
+/// What the processes of a job have in common.
+struct Plan<'a> {
+    program: &'a str,
+    threads: Option<String>,
+    token: String,
+    size: usize,
+    coordinator: String,
+    /// Where parameter servers listen.
+    servers: Vec<String>,
+}
+
+impl<'a> Plan<'a> {
+    fn new(args: &args::Launch, program: &'a str) -> Result<Plan<'a>> {
+        let no_port = |e: std::io::Error| Diag::error("E0705", format!("no free port: {e}"));
+        let size = args.workers;
+        // Others can read from servers whose addresses and token they know.
+        let servers = match std::env::var("TFC_SERVERS") {
+            Ok(list) if list.split(',').count() == args.ps => {
+                list.split(',').map(|at| at.trim().to_owned()).collect()
             }
+            _ => free_addresses(args.ps).map_err(no_port)?,
         };
+        let coordinator = match size == 1 || args.ps > 0 {
+            true => String::new(),
+            false => free_addresses(1).map_err(no_port)?.swap_remove(0),
+        };
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = args.threads.unwrap_or((cores / (size + args.ps)).max(1)).to_string();
+        let ours = std::env::var_os("TFC_THREADS").is_none() || args.threads.is_some();
+        let token = match std::env::var("TFC_TOKEN") {
+            Ok(token) if !token.is_empty() => token,
+            _ => format!("{:016x}{:016x}", random(), random()),
+        };
+        Ok(Plan { program, threads: ours.then_some(threads), token, size, coordinator, servers })
+    }
+
+    /// Starts one process; `server` is the number of a parameter server.
+    fn start(&self, who: Who, words: &[String], give: &Sender<Event>) -> Result<Child> {
+        let mut command = Command::new(self.program);
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let (Who::Worker(rank) | Who::Server(rank)) = who;
+        command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", self.size.to_string());
+        command.env("TFC_COORDINATOR", &self.coordinator).env("TFC_TOKEN", &self.token);
+        if !self.servers.is_empty() {
+            let role = if matches!(who, Who::Server(_)) { "ps" } else { "worker" };
+            command.env("TFC_SERVERS", self.servers.join(",")).env("TFC_ROLE", role);
+        }
+        if let Some(threads) = &self.threads {
+            command.env("TFC_THREADS", threads);
+        }
+        let mut child = command.spawn().map_err(|e| {
+            let reason = format!("cannot start `{}`: {e}", self.program);
+            Diag::error("E0804", reason).help("name a program, as in `tfc launch -n 2 ./model ..`")
+        })?;
         if let Some(out) = child.stdout.take() {
-            follow(rank, false, out, give.clone());
+            follow(who, false, out, give.clone());
         }
         if let Some(err) = child.stderr.take() {
-            follow(rank, true, err, give.clone());
+            follow(who, true, err, give.clone());
         }
-        children.push(child);
+        Ok(child)
+    }
+}
+
+/// A process of a job.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Who {
+    Worker(usize),
+    Server(usize),
+}
+
+impl std::fmt::Display for Who {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Who::Worker(rank) => write!(f, "worker {rank}"),
+            Who::Server(number) => write!(f, "parameter server {number}"),
+        }
+    }
+}
+
+/// Shows what the processes say, for a moment.
+fn show(events: &Receiver<Event>, wait: Duration) {
+    match events.recv_timeout(wait) {
+        Ok(Event::Line { who, err, text }) => print(who, err, &text),
+        Ok(Event::Closed) | Err(RecvTimeoutError::Timeout) => {}
+        Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
+    }
+}
+
+/// Runs the processes until all have ended; the exit code of the first that failed.
+fn job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
+    let plan = Plan::new(args, program)?;
+    let (give, events) = channel();
+    let mut children: Vec<Child> = vec![];
+    for rank in 0..plan.size {
+        match plan.start(Who::Worker(rank), words, &give) {
+            Ok(child) => children.push(child),
+            Err(e) => {
+                stop(&mut children, true);
+                return Err(e);
+            }
+        }
     }
     drop(give);
-    let mut ended: Vec<Option<ExitStatus>> = vec![None; size];
+    let mut ended: Vec<Option<ExitStatus>> = vec![None; plan.size];
     let mut first: Option<(usize, ExitStatus)> = None;
     let mut since: Option<Instant> = None;
     let mut asked = false;
     loop {
-        match events.recv_timeout(Duration::from_millis(50)) {
-            Ok(Event::Line { rank, err, text }) => print(rank, err, &text),
-            Ok(Event::Closed) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        }
+        show(&events, Duration::from_millis(50));
         for (rank, child) in children.iter_mut().enumerate() {
             if ended[rank].is_none()
                 && let Ok(Some(status)) = child.try_wait()
@@ -139,12 +209,7 @@ fn job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
             since = None;
         }
     }
-    // What they said last.
-    while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
-        if let Event::Line { rank, err, text } = event {
-            print(rank, err, &text);
-        }
-    }
+    last_words(&events);
     Ok(match first {
         None => 0,
         Some((rank, status)) => {
@@ -155,6 +220,98 @@ fn job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
             code.unwrap_or(4)
         }
     })
+}
+
+/// What they said last.
+fn last_words(events: &Receiver<Event>) {
+    while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
+        if let Event::Line { who, err, text } = event {
+            print(who, err, &text);
+        }
+    }
+}
+
+/// A job with parameter servers: a process that dies is started again by itself, and
+/// the job is over when the chief is.
+fn served_job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
+    let plan = Plan::new(args, program)?;
+    let (give, events) = channel();
+    let who: Vec<Who> =
+        (0..args.ps).map(Who::Server).chain((0..plan.size).map(Who::Worker)).collect();
+    let mut children: Vec<Child> = vec![];
+    for &who in &who {
+        match plan.start(who, words, &give) {
+            Ok(child) => children.push(child),
+            Err(e) => {
+                stop(&mut children, true);
+                return Err(e);
+            }
+        }
+    }
+    let chief = args.ps;
+    let mut gone = vec![false; who.len()];
+    let (mut restarts, mut asked) = (0, false);
+    let code = 'job: loop {
+        show(&events, Duration::from_millis(20));
+        if tfc_runtime::cli::signals::raised() && !asked {
+            asked = true;
+            // The servers stay for the workers.
+            stop(&mut children[chief..], false);
+        }
+        for at in 0..who.len() {
+            let status = match children[at].try_wait() {
+                Ok(Some(status)) if !gone[at] => status,
+                _ => continue,
+            };
+            gone[at] = true;
+            let code = status.code();
+            if at == chief && matches!(code, Some(0 | INTERRUPTED)) {
+                break 'job code.unwrap_or(0);
+            }
+            match code {
+                Some(0 | INTERRUPTED) => continue,
+                // Its own fault: it would be again.
+                Some(code @ (1..=3 | 101)) => break 'job code,
+                _ => {}
+            }
+            let why = match code {
+                Some(code) => format!("{} ended with code {code}", who[at]),
+                None => format!("error[E0701]: {} was killed: {status}", who[at]),
+            };
+            if restarts < args.restarts && !asked {
+                restarts += 1;
+                super::tell(&format!(
+                    "{why}\nnote: {} is started again ({restarts} of {} times)\n",
+                    who[at], args.restarts
+                ));
+                let mut words = words.to_vec();
+                let saved = words.iter().any(|w| w.starts_with("--checkpoint-dir"));
+                if at == chief && saved && !words.iter().any(|w| w.starts_with("--resume")) {
+                    words.push("--resume".into());
+                }
+                children[at] = plan.start(who[at], &words, &give)?;
+                gone[at] = false;
+            } else if at > chief {
+                super::tell(&format!("{why}\nnote: the job goes on without {}\n", who[at]));
+            } else {
+                super::tell(&format!("{why}\n"));
+                break 'job code.unwrap_or(4);
+            }
+        }
+    };
+    let since = Instant::now();
+    if code != 0 {
+        stop(&mut children, false);
+    }
+    while children.iter_mut().any(|c| matches!(c.try_wait(), Ok(None))) {
+        show(&events, Duration::from_millis(20));
+        if since.elapsed() > GRACE / if code == 0 { 1 } else { 5 } {
+            stop(&mut children, true);
+        }
+    }
+    drop(give);
+    last_words(&events);
+    Ok(code)
 }
 
 /// Asks the processes to end, or ends them.
@@ -170,24 +327,28 @@ fn stop(children: &mut [Child], at_once: bool) {
     }
 }
 
-fn follow(rank: usize, err: bool, from: impl Read + Send + 'static, give: Sender<Event>) {
+fn follow(who: Who, err: bool, from: impl Read + Send + 'static, give: Sender<Event>) {
     let read = move || {
         let mut from = BufReader::new(from);
         let mut text = vec![];
         while from.read_until(b'\n', &mut text).is_ok_and(|n| n > 0) {
-            if give.send(Event::Line { rank, err, text: std::mem::take(&mut text) }).is_err() {
+            if give.send(Event::Line { who, err, text: std::mem::take(&mut text) }).is_err() {
                 return;
             }
         }
         let _ = give.send(Event::Closed);
     };
     // Without a thread its output is lost, not the job.
-    let _ = std::thread::Builder::new().name(format!("worker {rank}")).spawn(read);
+    let _ = std::thread::Builder::new().name(who.to_string()).spawn(read);
 }
 
-/// A line as it was, but for the rank of those who are not the first.
-fn print(rank: usize, err: bool, text: &[u8]) {
-    let mut line = if rank == 0 { vec![] } else { format!("[{rank}] ").into_bytes() };
+/// A line as it was, but for the rank of those who are not the first worker.
+fn print(who: Who, err: bool, text: &[u8]) {
+    let mut line = match who {
+        Who::Worker(0) => vec![],
+        Who::Worker(rank) => format!("[{rank}] ").into_bytes(),
+        Who::Server(number) => format!("[ps {number}] ").into_bytes(),
+    };
     line.extend_from_slice(text);
     // Nobody may be reading.
     let _ = match err {
@@ -196,8 +357,11 @@ fn print(rank: usize, err: bool, text: &[u8]) {
     };
 }
 
-fn free_address() -> std::io::Result<String> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.to_string())
+/// Addresses of this machine that nobody uses, all different.
+fn free_addresses(count: usize) -> std::io::Result<Vec<String>> {
+    let listeners: std::io::Result<Vec<TcpListener>> =
+        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
+    listeners?.iter().map(|l| Ok(l.local_addr()?.to_string())).collect()
 }
 
 fn random() -> u64 {

@@ -15,6 +15,7 @@ mod fmt;
 mod gradcheck;
 mod inspect;
 mod launch;
+mod manifest;
 mod new;
 mod ops;
 mod opt;

@@ -488,8 +488,9 @@ pub const CODES: &[Code] = &[
         "E0707",
         "nothing to share",
         "Only what combines values over processes can be run by several of them: an entry with \
-         `minimize` or `all_reduce`, on feeds that are cut into batches of at least one example \
-         for each.",
+         `minimize` or `all_reduce`, on batches of at least one example for each. With parameter \
+         servers it must be possible to cut the entry at its gradients: it learns by `minimize` \
+         outside of branches and loops, and does not look at what it learned in the same step.",
         "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]'",
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]' --mode local",

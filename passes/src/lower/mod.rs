@@ -222,7 +222,8 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
     share::share(&mut build, &mut entries);
     align::align(&mut build.kernels, &entries);
     for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.replica) {
-        let alone = |f: &Func| f.name == func.name && !f.replica && f.task.is_none();
+        let name = tfc_abi::parts::Part::of(&func.name).map_or(func.name.as_str(), |(of, _)| of);
+        let alone = |f: &Func| f.name == name && !f.replica && f.task.is_none();
         entries[i].replica_of = graph.entries.iter().position(alone).map(|i| i as u32);
     }
     for (i, func) in graph.entries.iter().enumerate().filter(|(_, f)| f.task.is_some()) {

@@ -18,6 +18,7 @@ pub mod float;
 pub mod gpu;
 pub mod names;
 pub mod order;
+pub mod parts;
 pub mod place;
 pub mod plan;
 pub mod routine;

@@ -13,6 +13,14 @@ pub enum Mode {
     Local,
     /// As one: gradients are averaged in every step.
     Sync,
+    /// The same, by parameter servers.
+    PsSync,
+    /// Parameter servers apply gradients as they come.
+    PsAsync,
+    /// They average those of the first workers of a step.
+    Backup,
+    /// Each by itself for some steps; then the weights are averaged.
+    Average,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,6 +63,16 @@ pub struct Args {
     pub allow_nan: bool,
     pub sandbox: Option<String>,
     pub mode: Option<Mode>,
+    /// Parameter servers to take the variables from.
+    pub cluster: Option<String>,
+    /// Workers whose gradients make a step.
+    pub need: Option<usize>,
+    /// Steps between two averages.
+    pub local_steps: Option<usize>,
+    /// The entry that makes a step of an average.
+    pub outer: Option<String>,
+    /// Steps that a worker may be ahead of another.
+    pub staleness: Option<usize>,
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
     pub device: Choice,
@@ -106,9 +124,22 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--sandbox", "DIR", "refuse to read or write what the graph names outside of this folder"),
     (
         "--mode",
-        "local|sync",
-        "how the processes of a job train: each for itself, or as one [default: sync in a job]",
+        "MODE",
+        "how the processes of a job train: local, each for itself; sync, as one [default]; average, weights from time to time; with parameter servers ps-sync [default], ps-async or backup",
     ),
+    (
+        "--cluster",
+        "SERVERS",
+        "take the variables from the parameter servers of a running job: HOST:PORT,HOST:PORT, or a cluster file",
+    ),
+    ("--local-steps", "K", "average: steps that each worker does between two averages"),
+    (
+        "--outer",
+        "ENTRY",
+        "average: the entry that is given how far weights came, `delta_w` for `w`",
+    ),
+    ("--need", "M", "backup: a step takes the first M gradients, later ones are dropped"),
+    ("--staleness", "N", "ps-async: no worker is more than N steps ahead of another"),
     (
         "--role",
         "TASK",
@@ -214,7 +245,14 @@ pub fn parse(args: &[String]) -> Result<Args> {
                 out.mode = Some(match value()?.as_str() {
                     "local" => Mode::Local,
                     "sync" => Mode::Sync,
-                    v => return Err(bad(name, v, "local or sync")),
+                    "ps-sync" => Mode::PsSync,
+                    "ps-async" => Mode::PsAsync,
+                    "backup" => Mode::Backup,
+                    "average" => Mode::Average,
+                    v => {
+                        let modes = "local, sync, average, ps-sync, ps-async or backup";
+                        return Err(bad(name, v, modes));
+                    }
                 });
             }
             "--by-step" => out.by_step = true,
@@ -223,6 +261,14 @@ pub fn parse(args: &[String]) -> Result<Args> {
                 let v = value()?;
                 let known = Choice::parse(&v);
                 out.device = known.ok_or_else(|| bad(name, &v, "cpu, cuda or cuda:1"))?;
+            }
+            "--cluster" => out.cluster = Some(value()?),
+            "--local-steps" => out.local_steps = Some(positive(name, &value()?)?),
+            "--outer" => out.outer = Some(value()?),
+            "--need" => out.need = Some(positive(name, &value()?)?),
+            "--staleness" => {
+                let v = value()?;
+                out.staleness = Some(v.parse().map_err(|_| bad(name, &v, "a number of steps"))?);
             }
             "--calls" => out.calls = Some(positive(name, &value()?)?),
             "--warmup" => {

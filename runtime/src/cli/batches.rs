@@ -35,6 +35,12 @@ pub(super) fn run(
     let smallest = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
     session.team.check_batch(batch, smallest)?;
     let smallest = session.team.smallest(smallest);
+    let steps = epochs.saturating_mul(data.batches(0, batch, smallest)).min(limit);
+    let (epochs, limit) = match session.team.agree_steps(steps)? {
+        // Data of its own: as many steps as the one with most.
+        Some(all) => (usize::MAX, all),
+        None => (epochs, limit),
+    };
     let mut step = 0;
     let mut first = (0, 0);
     if let Some(c) = &mut checkpoints {
@@ -117,7 +123,7 @@ pub(super) fn run(
                 }
             };
             // The step is done but not agreed on: the last checkpoint is what counts.
-            session.team.after_step(&mut out)?;
+            session.team.after_step(model, &mut out, mine.1 - mine.0)?;
             sums.add(out, hi - lo)?;
             progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             step += 1;
@@ -147,6 +153,7 @@ pub(super) fn run(
         }
         results = sums.finish()?;
     }
+    session.team.finish(model)?;
     Ok(Ran { results, steps: step, ..Ran::default() })
 }
 
@@ -160,7 +167,7 @@ fn lost(name: &str, from: usize, epoch: usize) -> Error {
         .help("compute it from the trained variables, by an entry that only reads them")
 }
 
-fn report(
+pub(super) fn report(
     session: &Session<'_>,
     console: &mut Console<'_>,
     (epoch, epochs): (usize, Option<usize>),
@@ -191,16 +198,16 @@ fn report(
 }
 
 /// The feeds of an entry as examples.
-struct DataSet {
+pub(super) struct DataSet {
     feeds: Vec<Data>,
     /// By feed: is it cut?
     cut: Vec<bool>,
-    examples: usize,
-    dim: u32,
+    pub(super) examples: usize,
+    pub(super) dim: u32,
 }
 
 impl DataSet {
-    fn new(model: &Model, session: &Session<'_>, feeds: Vec<Data>) -> Result<DataSet> {
+    pub(super) fn new(model: &Model, session: &Session<'_>, feeds: Vec<Data>) -> Result<DataSet> {
         let e = session.entry();
         let Some(dim) = model.batch_dim(session.entry) else {
             return Err(Error::data(
@@ -263,7 +270,7 @@ impl DataSet {
     }
 
     /// Steps from an example to the end of the epoch.
-    fn batches(&self, from: usize, batch: usize, smallest: usize) -> usize {
+    pub(super) fn batches(&self, from: usize, batch: usize, smallest: usize) -> usize {
         let left = self.examples - from;
         // A last batch smaller than the graph allows is left out.
         let whole = left / batch;
@@ -272,7 +279,11 @@ impl DataSet {
     }
 
     /// What must be the same when the run is resumed.
-    fn identity(&self, session: &Session<'_>, batch: usize) -> Result<Vec<(String, String)>> {
+    pub(super) fn identity(
+        &self,
+        session: &Session<'_>,
+        batch: usize,
+    ) -> Result<Vec<(String, String)>> {
         let mut out = vec![("batch".to_owned(), batch.to_string())];
         let ports = &session.entry().params;
         for ((port, f), _) in ports.iter().zip(&self.feeds).zip(&self.cut).filter(|(_, cut)| **cut)
@@ -284,7 +295,7 @@ impl DataSet {
     }
 
     /// Shapes of the feeds of a batch of `n`.
-    fn shapes(&self, n: usize) -> Vec<Vec<usize>> {
+    pub(super) fn shapes(&self, n: usize) -> Vec<Vec<usize>> {
         let shape = |(f, cut): (&Data, &bool)| {
             let mut s = f.shape().to_vec();
             if *cut && let Some(first) = s.first_mut() {
@@ -296,7 +307,7 @@ impl DataSet {
     }
 
     /// Examples `lo..hi` of the order: a slice of the feed, or rows gathered or read.
-    fn batch<'b>(
+    pub(super) fn batch<'b>(
         &'b self,
         shapes: &'b [Vec<usize>],
         order: Option<&[u32]>,
@@ -327,7 +338,7 @@ impl DataSet {
 }
 
 /// A random order, the same for the same seed and epoch everywhere.
-fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<u32> {
+pub(super) fn permutation(n: usize, seed: u64, epoch: u64) -> Vec<u32> {
     let mut state = seed ^ epoch.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = || {
         // splitmix64

@@ -232,17 +232,68 @@ impl<'a> Checkpoints<'a> {
         sums: Option<&mut Sums>,
     ) -> Result<bool> {
         let ends_epoch = at.as_ref().is_none_or(|p| p.example == 0);
-        self.next.clear();
-        if let Some(p) = at {
-            let mut put = |name: &str, n: i64| self.next.insert(name.to_owned(), n);
-            put("epoch", p.epoch as i64);
-            put("example", p.example as i64);
-            put("examples", p.examples as i64);
-            if let Some(seed) = p.shuffle {
-                put("shuffle", seed as i64);
-            }
+        match &at {
+            Some(p) => self.note_position(p),
+            None => self.next.clear(),
         }
         self.stepped(model, session, console, ends_epoch, sums)
+    }
+
+    /// As [`Checkpoints::after_step`], in a job with parameter servers: `pull` brings
+    /// their variables before they are saved, and a step may have been several.
+    #[expect(clippy::too_many_arguments, reason = "what a step is")]
+    pub(super) fn after_served_step(
+        &mut self,
+        model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        (from, to): (u64, u64),
+        at: Position,
+        last: bool,
+        pull: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<()> {
+        let due = match self.every {
+            Some(n) => from / n != to / n,
+            None => at.example == 0,
+        };
+        self.step = to;
+        self.note_position(&at);
+        // The last one is saved when all workers have ended.
+        if !due || last {
+            return Ok(());
+        }
+        match pull().and_then(|()| self.save(model)) {
+            // The next step will find out what is wrong with a server.
+            Err(e) if e.kind() == Kind::Peer => Ok(()),
+            Err(e) if e.kind() == Kind::Io => {
+                self.unsaved(session, console, e);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    fn note_position(&mut self, p: &Position) {
+        self.next.clear();
+        let mut put = |name: &str, n: i64| self.next.insert(name.to_owned(), n);
+        put("epoch", p.epoch as i64);
+        put("example", p.example as i64);
+        put("examples", p.examples as i64);
+        if let Some(seed) = p.shuffle {
+            put("shuffle", seed as i64);
+        }
+    }
+
+    fn unsaved(&self, session: &Session<'_>, console: &mut Console<'_>, e: Error) {
+        let last = match self.saved {
+            Some(step) => format!("the last good checkpoint is of step {step}"),
+            None => "there is no checkpoint yet".into(),
+        };
+        session.warn(
+            console,
+            &e.note(format!("step {} is not saved; {last}", self.step))
+                .note("the run goes on, and saves again when the next one is due"),
+        );
     }
 
     /// As [`Checkpoints::after_step`], for a run without epochs: where it is in
@@ -278,17 +329,7 @@ impl<'a> Checkpoints<'a> {
         let recorded = sums.map_or(Ok(()), |s| s.record(session, &mut self.next));
         match recorded.and_then(|()| self.save(model)) {
             // Asked to stop, it is the last one: the end of the run tries again.
-            Err(e) if e.kind() == Kind::Io && !stop => {
-                let last = match self.saved {
-                    Some(step) => format!("the last good checkpoint is of step {step}"),
-                    None => "there is no checkpoint yet".into(),
-                };
-                session.warn(
-                    console,
-                    &e.note(format!("step {} is not saved; {last}", self.step))
-                        .note("the run goes on, and saves again when the next one is due"),
-                );
-            }
+            Err(e) if e.kind() == Kind::Io && !stop => self.unsaved(session, console, e),
             other => other?,
         }
         Ok(stop)

@@ -17,6 +17,7 @@
 //! user's data, 2 for the command line, 3 for files, 101 for a bug.
 
 pub mod args;
+mod average;
 mod batches;
 pub mod bench;
 mod boundary;
@@ -24,6 +25,7 @@ mod checkpoints;
 mod destinations;
 mod progress;
 mod rows;
+mod served;
 pub mod signals;
 mod signature;
 pub mod statefile;
@@ -193,10 +195,14 @@ fn command(
         session.advise(console);
         return session.execute(program, bench, console);
     }
+    if !bench && let Some(served) = served::Served::find(args)? {
+        return served.run(program, &plan, entry, args, console);
+    }
     let team = match bench {
         true => Team::alone(),
         false => Team::join(&plan, entry, args, session.saves())?,
     };
+    let args = &team.own_files(args);
     if !team.is_chief() {
         // The chief does the talking; errors are everybody's own.
         let helper = Team::strip(args);
@@ -338,6 +344,7 @@ impl Session<'_> {
             false => Checkpoints::open(self, console)?,
         };
         let model = Arc::new(self.load(program, checkpoints.as_ref(), console)?);
+        served::attach(self, &model)?;
         self.team.begin(&model)?;
         if let Some(group) = &self.tasks {
             model.lead(group.clone())?;
@@ -462,7 +469,7 @@ impl Session<'_> {
             }
             return;
         }
-        let from_file = a.state.is_some() || a.restore.is_some();
+        let from_file = a.state.is_some() || a.restore.is_some() || a.cluster.is_some();
         let random = e.buffers.iter().find_map(|b| match b.home {
             Home::Var(v) => self.plan.vars.get(v as usize).filter(|v| v.random),
             _ => None,
@@ -606,9 +613,6 @@ impl Session<'_> {
         let cut = a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some();
         let streams = runners::streams(model, self.entry);
         let again = a.steps.is_some() && !cut && model.batch_dim(self.entry).is_none();
-        if streams && self.team.size() > 1 {
-            return Err(unshared_stream(self.entry(), self.team.size()));
-        }
         let saves = self.saves() || self.team.saves;
         if saves && (streams || self.steps() || checkpoints.is_some()) {
             signals::listen();
@@ -621,7 +625,7 @@ impl Session<'_> {
             let feeds = whole(feeds)?;
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
             let mut results = model.call_with(self.entry, &views, &self.options)?;
-            self.team.after_step(&mut results)?;
+            self.team.after_step(model, &mut results, 1)?;
             let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();
             let mut ran = Ran { results, steps: 1, ..Ran::default() };
             if let Some(c) = &mut checkpoints {
@@ -799,15 +803,6 @@ fn known(
         }
     }
     Ok(())
-}
-
-fn unshared_stream(e: &Entry, size: usize) -> Error {
-    Error::data(
-        ErrorCode::CANNOT_SHARE,
-        format!("the input of `{}` cannot be shared by {size} workers", e.name),
-    )
-    .note("it comes from queues and readers, which every process has for itself")
-    .help("train on feeds with `--batch`, or in one process")
 }
 
 /// A result as one line of JSON; what JSON has no number for is a string.

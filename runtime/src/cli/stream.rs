@@ -51,7 +51,8 @@ pub(super) fn run(
     let runners = Runners::start(model, session.entry)?;
     let over = AtomicBool::new(false);
     let result = std::thread::scope(|scope| {
-        if session.saves() {
+        // A job stops after a step that all have done.
+        if session.saves() && session.team.size() == 1 {
             // A signal is remembered rather than fatal, so a wait must end by it.
             scope.spawn(|| watch(model, &over));
         }
@@ -129,7 +130,7 @@ fn steps(
 ) -> Result<Ran> {
     let a = session.args;
     let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-    let first = checkpoints.as_ref().map_or(0, |c| c.step());
+    let [first] = session.team.tell([checkpoints.as_ref().map_or(0, |c| c.step())])?;
     let limit = a.steps.unwrap_or(usize::MAX);
     let every = a.steps.map_or(REPORT_EVERY, |n| n.div_ceil(10));
     let bar = console.terminal && !a.quiet;
@@ -154,7 +155,7 @@ fn steps(
         if let Some(b) = &mut boundary {
             b.mark(model)?;
         }
-        let out = match model.call_with(session.entry, &views, &session.options) {
+        let mut out = match model.call_with(session.entry, &views, &session.options) {
             Ok(out) => out,
             Err(e) => {
                 // The wait was ended by a signal, or no more data comes.
@@ -175,13 +176,14 @@ fn steps(
                 break;
             }
         };
+        session.team.after_step(model, &mut out, 1)?;
         step += 1;
         part.add_scalars(&out);
         all.add(out, 1)?;
         progress.step(console, &part.scalars(session), step - first, started.elapsed());
         interrupted = match &mut checkpoints {
             Some(c) => c.after_stream_step(model, session, console, &mut all)?,
-            None => session.saves() && signals::raised(),
+            None => (session.saves() || session.team.saves) && signals::raised(),
         };
         if step.is_multiple_of(every) || interrupted {
             progress.finish(console);
@@ -189,6 +191,9 @@ fn steps(
             part = Sums::averages(session, None)?;
             part_started = Instant::now();
         }
+    }
+    if !interrupted && failed.is_none() {
+        session.team.finish(model)?;
     }
     progress.finish(console);
     if part.examples() > 0 {

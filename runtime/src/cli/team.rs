@@ -6,6 +6,7 @@
 //! the run begins. A signal to one of them stops all after the same step.
 
 use super::args::{Args, Mode};
+use super::average::Average;
 use super::signals;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
@@ -17,8 +18,15 @@ use std::sync::Arc;
 use tfc_abi::DType;
 use tfc_abi::plan::{Entry, Plan};
 
+/// Stands for the number of a worker in names of files.
+const RANK: &str = "{rank}";
+
 pub(super) struct Team {
     group: Option<Arc<Group>>,
+    /// The workers only meet from time to time.
+    average: Option<Average>,
+    /// Every worker has data of its own.
+    private: bool,
     /// The run is saved, by the chief.
     pub(super) saves: bool,
 }
@@ -26,7 +34,7 @@ pub(super) struct Team {
 impl Team {
     /// Nobody else.
     pub(super) fn alone() -> Team {
-        Team { group: None, saves: false }
+        Team { group: None, average: None, private: false, saves: false }
     }
 
     /// Joins the job that the environment describes, if there is one.
@@ -35,9 +43,10 @@ impl Team {
             return Ok(Team::alone());
         }
         let Some(mut job) = Job::from_environment()? else {
-            if args.mode == Some(Mode::Sync) {
+            if let Some(mode @ (Mode::Sync | Mode::Average)) = args.mode {
+                let mode = if mode == Mode::Sync { "sync" } else { "average" };
                 return Err(Error::usage(ErrorCode::BAD_JOB, "there is nobody to train with")
-                    .note("`--mode sync` needs the environment of a launcher")
+                    .note(format!("`--mode {mode}` needs the environment of a launcher"))
                     .help("start the processes with `tfc launch -n 2 ..`, `mpirun` or `srun`"));
             }
             return Ok(Team::alone());
@@ -46,11 +55,17 @@ impl Team {
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
         args.encrypt(&mut job)?;
         let e = &plan.entries[entry];
-        if replica(plan, entry).is_none() {
+        let average = match args.mode {
+            Some(Mode::Average) => Some(Average::new(plan, entry, args)?),
+            _ => None,
+        };
+        if average.is_none() && plan.replica(entry).is_none() {
             return Err(nothing_to_share(e, job.size));
         }
+        let own = |text: &str| text.contains(RANK);
+        let private = args.feeds.iter().chain(&args.data).any(|(_, text)| own(text));
         let group = Group::join(&job, &plan.graph_hash)?;
-        Ok(Team { group: Some(Arc::new(group)), saves })
+        Ok(Team { group: Some(Arc::new(group)), average, private, saves })
     }
 
     pub(super) fn size(&self) -> usize {
@@ -64,11 +79,23 @@ impl Team {
     /// What the run is, in a line for people.
     pub(super) fn describe(&self) -> Option<String> {
         let g = self.group.as_ref()?;
+        if let Some(average) = &self.average {
+            return Some(average.describe(g.size()));
+        }
         Some(format!(
             "{} workers train together over {}: each takes its part of every batch",
             g.size(),
             g.engine()
         ))
+    }
+
+    /// The options with `{rank}` in names of files replaced by the number of this worker.
+    pub(super) fn own_files(&self, args: &Args) -> Args {
+        let rank = self.group.as_ref().map_or(0, |g| g.rank()).to_string();
+        let own = |list: &[(String, String)]| {
+            list.iter().map(|(n, text)| (n.clone(), text.replace(RANK, &rank))).collect()
+        };
+        Args { feeds: own(&args.feeds), data: own(&args.data), ..args.clone() }
     }
 
     /// What is left to a process that is not the chief: it neither reads nor writes
@@ -93,7 +120,9 @@ impl Team {
     /// variables.
     pub(super) fn begin(&self, model: &Model) -> Result<()> {
         let Some(group) = &self.group else { return Ok(()) };
-        model.join(group.clone());
+        if self.average.is_none() {
+            model.join(group.clone());
+        }
         let mut values = vec![];
         for var in 0..model.plan().vars.len() {
             let mut value = model.read_var(var)?;
@@ -101,10 +130,48 @@ impl Team {
             group.broadcast(value.bytes_mut(), &what)?;
             values.push((var, value));
         }
+        let mut positions = model.queues().positions();
+        let numbers: Vec<i64> = positions.iter().flat_map(|(_, p)| p).copied().collect();
+        let mut bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_ne_bytes()).collect();
+        if !bytes.is_empty() {
+            group.broadcast(&mut bytes, "how far the data was used")?;
+        }
         if !self.is_chief() {
             model.write_vars(values)?;
+            let places = positions.iter_mut().flat_map(|(_, p)| p);
+            for (n, b) in places.zip(bytes.chunks_exact(8)) {
+                let mut word = [0; 8];
+                word.copy_from_slice(b);
+                *n = i64::from_ne_bytes(word);
+            }
+            if positions.iter().any(|(_, p)| p.iter().any(|n| *n != 0)) {
+                model.queues().set_positions(&positions)?;
+            }
         }
-        Ok(())
+        match &self.average {
+            Some(average) => average.begin(model),
+            None => Ok(()),
+        }
+    }
+
+    /// With data of their own the workers have different numbers of steps: all do as
+    /// many as the one that has most.
+    pub(super) fn agree_steps(&self, steps: usize) -> Result<Option<usize>> {
+        let Some(group) = self.group.as_ref().filter(|_| self.private) else { return Ok(None) };
+        let most =
+            group.agree(i64::try_from(steps).unwrap_or(i64::MAX), "how many steps there are")?;
+        Ok(Some(usize::try_from(most).unwrap_or(usize::MAX)))
+    }
+
+    /// The end of a run.
+    pub(super) fn finish(&self, model: &Model) -> Result<()> {
+        match (&self.group, &self.average) {
+            (Some(group), Some(average)) => {
+                signals::hold(false);
+                average.finish(model, group)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Numbers of the chief's, for everybody.
@@ -123,12 +190,12 @@ impl Team {
 
     /// Examples a batch must have so that everybody gets as many as the graph needs.
     pub(super) fn smallest(&self, each: usize) -> usize {
-        if self.size() == 1 { each } else { each.max(1) * self.size() }
+        if self.size() == 1 || self.private { each } else { each.max(1) * self.size() }
     }
 
     pub(super) fn check_batch(&self, batch: usize, each: usize) -> Result<()> {
         let least = self.smallest(each);
-        if batch >= least || self.size() == 1 {
+        if batch >= least || self.size() == 1 || self.private {
             return Ok(());
         }
         Err(Error::data(
@@ -140,7 +207,7 @@ impl Team {
 
     /// The part of the examples `lo..hi` of a step that is ours.
     pub(super) fn part(&self, lo: usize, hi: usize) -> (usize, usize) {
-        let Some(group) = &self.group else { return (lo, hi) };
+        let Some(group) = self.group.as_ref().filter(|_| !self.private) else { return (lo, hi) };
         let (mine_lo, mine_hi) = group.part(lo, hi);
         group.set_share(mine_hi - mine_lo, hi - lo);
         (mine_lo, mine_hi)
@@ -148,8 +215,21 @@ impl Team {
 
     /// After a step: its float scalars become those of all examples, and a signal to
     /// one process is one to all.
-    pub(super) fn after_step(&self, results: &mut [TensorBuf]) -> Result<()> {
+    pub(super) fn after_step(
+        &self,
+        model: &Model,
+        results: &mut [TensorBuf],
+        examples: usize,
+    ) -> Result<()> {
         let Some(group) = &self.group else { return Ok(()) };
+        if let Some(average) = &self.average {
+            // They stop where they meet, so that all of them do.
+            let met = average.step(model, group, examples)?;
+            signals::hold(!met);
+            if !met {
+                return Ok(());
+            }
+        }
         let mut scalars: Vec<&mut TensorBuf> =
             results.iter_mut().filter(|t| t.shape.is_empty() && t.dtype.is_float()).collect();
         let mut parts: Vec<(DType, &mut [u8])> = vec![];
@@ -162,11 +242,6 @@ impl Team {
         }
         Ok(())
     }
-}
-
-/// The version of an entry that several processes run.
-pub(super) fn replica(plan: &Plan, entry: usize) -> Option<usize> {
-    plan.entries.iter().position(|e| e.replica_of == Some(entry as u32))
 }
 
 fn nothing_to_share(e: &Entry, size: usize) -> Error {

@@ -179,16 +179,21 @@ impl Run<'_> {
                 Ok(())
             }
             QueueAction::Dequeue | QueueAction::DequeueMany => {
+                // Every process has the same pipeline, and takes its share of what
+                // comes out at the end.
+                let group = self.model.group().filter(|_| !entry.runner);
+                let share = group.map_or((0, 1), |g| (g.rank(), g.size()));
                 loop {
                     // Anew each time: variables may have moved during a wait.
                     let places: Vec<Place> =
                         s.bufs.iter().map(|b| (self.ptr(*b), self.bytes(*b).len())).collect();
                     // SAFETY: `geometry` checked that the buffers hold `count`
                     // elements, and the variables among them are held.
-                    if unsafe { queue.try_take(count, &places) }.map_err(at)? == Turn::Done {
+                    let turn = unsafe { queue.try_take_share(count, share, &places) };
+                    if turn.map_err(at)? == Turn::Done {
                         return Ok(());
                     }
-                    self.wait(|| wait(Want::Elements(count))).map_err(at)?;
+                    self.wait(|| wait(Want::Elements(count * share.1))).map_err(at)?;
                 }
             }
             QueueAction::Close => {

@@ -52,7 +52,9 @@ impl<F: Read + Seek> Archive<F> {
         file.seek(SeekFrom::Start(0))?;
         let mut b = [0; 8];
         file.read_exact(&mut b)?;
-        if b.starts_with(b"PK\x03\x04") || (b[0] == 0x80 && b[1] <= 5) {
+        // A header of 128 bytes begins as a pickle does, but for the zeros after that.
+        let pickle = b[0] == 0x80 && b[1] <= 5 && b[2..] != [0; 6];
+        if b.starts_with(b"PK\x03\x04") || pickle {
             return malformed(
                 "it is a zip archive or a pickle, as `torch.save` writes; in Python, \
                  `safetensors.torch.save_file(model.state_dict(), \"w.safetensors\")` writes weights \
@@ -247,6 +249,16 @@ mod tests {
         assert_eq!(a.read(1).unwrap().get_f64(0), Some(1.0));
         assert!(a.read(2).is_err());
         assert_eq!((sample().len() - 14) % 8, 0);
+    }
+
+    #[test]
+    fn headers_of_any_length_are_read() {
+        let a = TensorBuf::from_slice(&[3], &[1f32, 2., 3.]).unwrap();
+        for n in 1..600 {
+            let mut bytes = vec![];
+            write(&mut bytes, &[(&"n".repeat(n), a.view())], &[]).unwrap();
+            assert!(Archive::open(Cursor::new(bytes)).is_ok(), "a name of {n} letters");
+        }
     }
 
     #[test]

@@ -225,6 +225,16 @@ pub(super) fn scale(data: &mut [u8], dtype: DType, by: f64) {
     }
 }
 
+/// `into[i] += from[i]`
+pub(crate) fn add(into: &mut [u8], from: &[u8], dtype: DType) {
+    combine(into, from, dtype, Reduce::Sum);
+}
+
+/// `data[i] = -data[i]`, for floats.
+pub(crate) fn negate(data: &mut [u8], dtype: DType) {
+    scale(data, dtype, -1.0);
+}
+
 fn bytes<const N: usize>(b: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     out.copy_from_slice(b);

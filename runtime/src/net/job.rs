@@ -9,14 +9,15 @@
 //! | torchrun | `RANK`, `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT` |
 //! | Slurm's `srun` | `SLURM_PROCID`, `SLURM_STEP_NUM_TASKS`, `SLURM_STEP_NODELIST` |
 //! | TensorFlow's | `TF_CONFIG` |
+//! | parameter servers | `TFC_ROLE` (`ps` or `worker`) and `TFC_SERVERS`, beside `TFC_RANK` and `TFC_SIZE` |
 //! | Kubernetes indexed jobs | `JOB_COMPLETION_INDEX`, with `TFC_SIZE` and `TFC_COORDINATOR` |
 
 use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Kind, Result};
 use crate::io::json::Json;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Port for launchers that name a host alone.
 const PORT: u16 = 29_770;
@@ -27,6 +28,11 @@ pub struct Job {
     pub size: usize,
     /// `HOST:PORT` where process 0 listens.
     pub coordinator: String,
+    /// This process is a parameter server: `rank` is its number among those, and
+    /// `size` the number of workers.
+    pub server: bool,
+    /// Where the parameter servers listen; none in a job without.
+    pub servers: Vec<String>,
     /// The launcher's own library carries the messages.
     pub mpi: bool,
     /// Which convention said so, for people.
@@ -47,6 +53,8 @@ impl Job {
             rank,
             size,
             coordinator: coordinator.into(),
+            server: false,
+            servers: vec![],
             mpi: false,
             found: "TFC_RANK",
             token: String::new(),
@@ -101,14 +109,25 @@ impl Job {
             .find_map(|convention| convention(&set).transpose())
             .transpose()?;
         let Some(mut job) = found else { return Ok(None) };
-        if job.rank >= job.size {
+        if let Some(list) = set("TFC_SERVERS") {
+            job.servers = list.split(',').map(|at| at.trim().to_owned()).collect();
+        }
+        match set("TFC_ROLE").as_deref() {
+            Some("ps") => job.server = true,
+            Some("worker") | None => {}
+            Some(other) => {
+                return Err(wrong("TFC_ROLE", &format!("`{other}` is neither `ps` nor `worker`")));
+            }
+        }
+        let ranks = if job.server { job.servers.len() } else { job.size };
+        if job.rank >= ranks {
             return Err(wrong(
                 job.found,
-                &format!("rank {} of {} does not exist: ranks begin with 0", job.rank, job.size),
+                &format!("rank {} of {ranks} does not exist: ranks begin with 0", job.rank),
             ));
         }
         job.secure(&set)?;
-        Ok(Some(job).filter(|j| j.size > 1))
+        Ok(Some(job).filter(|j| j.size > 1 || !j.servers.is_empty()))
     }
 
     /// As [`Job::detect`], from this process's environment.
@@ -119,17 +138,40 @@ impl Job {
     /// Where process 0 listens. Other hosts are let in only when that was asked for:
     /// nothing on the wire is encrypted.
     pub(super) fn listener(&self) -> Result<TcpListener> {
-        self.check_plain()?;
-        TcpListener::bind(&self.coordinator).map_err(|e| {
+        self.listen_at(&self.coordinator)
+    }
+
+    /// Where this process listens, as a parameter server.
+    pub(super) fn server_listener(&self) -> Result<TcpListener> {
+        let at = self.servers.get(self.rank).map_or("", String::as_str);
+        // The one before it may not be quite gone.
+        let until = Instant::now() + self.join_timeout.min(Duration::from_secs(10));
+        loop {
+            match self.listen_at(at) {
+                Err(e) if e.kind() == Kind::Io && Instant::now() < until => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                other => return other,
+            }
+        }
+    }
+
+    fn listen_at(&self, at: &str) -> Result<TcpListener> {
+        self.check_plain_to(at)?;
+        TcpListener::bind(at).map_err(|e| {
             Error::io(
                 ErrorCode::BAD_JOB,
-                format!("cannot listen at {}: {}", self.coordinator, crate::io::io_reason(&e)),
+                format!("cannot listen at {at}: {}", crate::io::io_reason(&e)),
             )
         })
     }
 
     pub(super) fn check_plain(&self) -> Result<()> {
-        let local = self.coordinator.to_socket_addrs().is_ok_and(|mut all| {
+        self.check_plain_to(&self.coordinator)
+    }
+
+    pub(super) fn check_plain_to(&self, address: &str) -> Result<()> {
+        let local = address.to_socket_addrs().is_ok_and(|mut all| {
             all.all(|at| match at.ip() {
                 IpAddr::V4(ip) => ip.is_loopback(),
                 IpAddr::V6(ip) => ip.is_loopback(),
@@ -140,7 +182,7 @@ impl Job {
         }
         Err(Error::usage(
             ErrorCode::PLAINTEXT,
-            format!("the workers would talk to {} in plain text", self.coordinator),
+            format!("the workers would talk to {address} in plain text"),
         )
         .note("weights, gradients and the job's token could be read and changed on the way")
         .help(
@@ -176,7 +218,7 @@ fn tfc(env: Env<'_>) -> Result<Option<Job>> {
         .ok_or_else(|| wrong("TFC_RANK", "TFC_SIZE, the number of processes, is missing"))?;
     let coordinator = match env("TFC_COORDINATOR") {
         Some(at) => at,
-        None if size <= 1 => String::new(),
+        None if size <= 1 || env("TFC_SERVERS").is_some() => String::new(),
         None => {
             return Err(wrong(
                 "TFC_RANK",
@@ -247,16 +289,22 @@ fn tf_config(env: Env<'_>) -> Result<Option<Job>> {
     let cluster = config.get("cluster").ok_or_else(|| bad("it has no `cluster`"))?;
     let mut addresses: Vec<String> = vec![];
     let mut rank = None;
+    let of = |role: &str| cluster.get(role).and_then(Json::as_array).unwrap_or(&[]);
+    let servers: Vec<String> =
+        of("ps").iter().filter_map(Json::as_str).map(str::to_owned).collect();
     for role in ["chief", "master", "worker"] {
-        let list = cluster.get(role).and_then(Json::as_array).unwrap_or(&[]);
+        let list = of(role);
         if role == kind && index < list.len() {
             rank = Some(addresses.len() + index);
         }
         addresses.extend(list.iter().filter_map(Json::as_str).map(str::to_owned));
     }
+    let server = kind == "ps" && index < servers.len();
+    let rank = rank.or(server.then_some(index));
     let rank = rank.ok_or_else(|| bad(&format!("the cluster has no {kind} number {index}")))?;
     let coordinator = addresses.first().cloned().unwrap_or_default();
-    Ok(Some(Job { found: "TF_CONFIG", ..Job::new(rank, addresses.len(), coordinator) }))
+    let found = "TF_CONFIG";
+    Ok(Some(Job { found, server, servers, ..Job::new(rank, addresses.len(), coordinator) }))
 }
 
 fn address(host: &str, port: u16) -> String {

@@ -200,7 +200,11 @@ fn dial(
 }
 
 /// Encrypts a connection that was made, if that is asked for.
-fn wire(stream: TcpStream, tls: Option<&Arc<Tls>>, deadline: Instant) -> io::Result<Wire> {
+pub(super) fn wire(
+    stream: TcpStream,
+    tls: Option<&Arc<Tls>>,
+    deadline: Instant,
+) -> io::Result<Wire> {
     match tls {
         None => Ok(Wire::Plain(stream)),
         Some(tls) => {
@@ -211,7 +215,7 @@ fn wire(stream: TcpStream, tls: Option<&Arc<Tls>>, deadline: Instant) -> io::Res
 }
 
 /// Tries until the deadline: the other side may not be there yet.
-fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+pub(super) fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     let mut pause = Duration::from_millis(10);
     loop {
         let tried = address.to_socket_addrs().and_then(|mut list| {
@@ -229,7 +233,7 @@ fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
 
 /// Where calls come in: each shakes hands on a thread of its own, so that one who
 /// says nothing holds nobody up.
-struct Door {
+pub(super) struct Door {
     calls: Receiver<Call>,
     closed: Arc<AtomicBool>,
     deadline: Instant,
@@ -238,7 +242,11 @@ struct Door {
 }
 
 impl Door {
-    fn open(listener: &TcpListener, tls: Option<Arc<Tls>>, deadline: Instant) -> io::Result<Door> {
+    pub(super) fn open(
+        listener: &TcpListener,
+        tls: Option<Arc<Tls>>,
+        deadline: Instant,
+    ) -> io::Result<Door> {
         let (give, calls) = channel();
         let listener = listener.try_clone()?;
         listener.set_nonblocking(true)?;
@@ -284,6 +292,11 @@ impl Door {
     fn next(&self) -> Option<Call> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         self.calls.recv_timeout(left).ok()
+    }
+
+    /// The next call, if it comes within this time.
+    pub(super) fn within(&self, wait: Duration) -> Option<Call> {
+        self.calls.recv_timeout(wait).ok()
     }
 }
 
@@ -471,6 +484,21 @@ pub(super) fn poll_one(link: &Link, events: c_short, left: Duration) {
     let millis = c_int::try_from(left.as_millis() + 1).unwrap_or(c_int::MAX);
     // SAFETY: the descriptor is open, and there is one. Errors show when it is used.
     unsafe { poll(&mut fd, 1, millis) };
+}
+
+/// Waits until a link can be read from, or written to; false when it is too late.
+pub(super) fn ready(link: &Link, read: bool, deadline: Instant) -> bool {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return false;
+    }
+    let events = if read { POLLIN } else { POLLOUT };
+    let mut fd = PollFd { fd: link.stream.as_raw_fd(), events, revents: 0 };
+    let millis = c_int::try_from(left.as_millis() + 1).unwrap_or(c_int::MAX);
+    // SAFETY: the descriptor is open, and the list has one member. Errors show when
+    // the socket is used again.
+    unsafe { poll(&mut fd, 1, millis) };
+    true
 }
 
 #[repr(C)]

@@ -7,6 +7,7 @@
 //! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
+//! | [`ps`] | parameter servers |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
@@ -36,6 +37,7 @@ mod mesh;
 pub mod mpi;
 pub mod post;
 mod postman;
+pub mod ps;
 pub mod tls;
 
 use crate::error::{Error, ErrorCode, Result};
@@ -268,11 +270,26 @@ impl Group {
         collective::broadcast(self.transport.as_ref(), data, &moment)
     }
 
+    /// The sum of the numbers that the processes have.
+    pub fn total(&self, number: u64, what: &str) -> Result<u64> {
+        let mut bytes = number.to_ne_bytes();
+        self.all_reduce(&mut [(DType::I64, &mut bytes)], Reduce::Sum, what, "")?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
     /// The largest of the numbers that the processes have.
     pub fn agree(&self, number: i64, what: &str) -> Result<i64> {
         let mut bytes = number.to_ne_bytes();
         self.all_reduce(&mut [(DType::I64, &mut bytes)], Reduce::Max, what, "")?;
         Ok(i64::from_ne_bytes(bytes))
+    }
+}
+
+/// Waits until a link can be read from, or written to.
+fn wait_for(link: &link::Link, read: bool, moment: &Moment<'_>) -> Result<()> {
+    match mesh::ready(link, read, moment.deadline) {
+        true => Ok(()),
+        false => Err(late(link.peer, moment)),
     }
 }
 

@@ -290,9 +290,39 @@ impl Queue {
     /// # Safety
     /// Each place has room for `count` elements of its part.
     pub unsafe fn try_take(&self, count: usize, places: &[Place]) -> Result<Turn> {
+        // SAFETY: the caller's promise.
+        unsafe { self.try_take_share(count, (0, 1), places) }
+    }
+
+    /// As [`Queue::try_take`], where `share.1` processes take `count` elements each, in
+    /// the order of their ranks, out of queues that hold the same: those of others are
+    /// dropped.
+    ///
+    /// # Safety
+    /// As [`Queue::try_take`].
+    pub unsafe fn try_take_share(
+        &self,
+        count: usize,
+        share: (usize, usize),
+        places: &[Place],
+    ) -> Result<Turn> {
+        let (before, all) = (count * share.0, count * share.1);
         if let Some(reader) = &self.reader {
             let mut reader = reader.lock().unwrap_or_else(PoisonError::into_inner);
-            for i in 0..count {
+            let mut unused: Vec<Vec<u8>> = match share.1 {
+                1 => vec![],
+                _ => self.sizes.iter().map(|size| vec![0; *size]).collect(),
+            };
+            for i in 0..all {
+                if !(before..before + count).contains(&i) {
+                    let mut element: Vec<&mut [u8]> =
+                        unused.iter_mut().map(|b| b.as_mut_slice()).collect();
+                    if !reader.next(&mut element)? {
+                        return Err(end_of_input(&self.info.name));
+                    }
+                    continue;
+                }
+                let i = i - before;
                 let mut element: Vec<&mut [u8]> = places
                     .iter()
                     .zip(&self.sizes)
@@ -307,14 +337,14 @@ impl Queue {
         }
         let mut inner = self.lock();
         inner.alive()?;
-        if !self.ready(&mut inner, count)? {
+        if !self.ready(&mut inner, all)? {
             return Ok(Turn::Wait);
         }
         // Out of line first: copying is done without the lock.
-        let elements: Vec<Box<[u8]>> = (0..count).map_while(|_| inner.line.pop()).collect();
+        let elements: Vec<Box<[u8]>> = (0..all).map_while(|_| inner.line.pop()).collect();
         drop(inner);
         self.core.emptied.notify_all();
-        for (i, element) in elements.iter().enumerate() {
+        for (i, element) in elements.iter().skip(before).take(count).enumerate() {
             let mut rest = &element[..];
             for ((ptr, _), size) in places.iter().zip(&self.sizes) {
                 let (part, tail) = rest.split_at(*size);

@@ -1,0 +1,358 @@
+//! Jobs with parameter servers.
+
+use super::{TRAIN, close, command, ok, project, run, tfc, variables, workers};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The loss in the last line that reports one.
+fn last_loss(text: &str) -> f64 {
+    let line =
+        text.lines().rev().find(|l| l.contains(" loss ")).unwrap_or_else(|| panic!("{text}"));
+    let word = line.split(" loss ").nth(1).and_then(|r| r.split(',').next());
+    word.and_then(|w| w.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn servers_learn_what_one_process_learns() {
+    let dir = project();
+    let dir = dir.path();
+    let alone = ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    let one = variables(dir.join("one.safetensors"));
+    // The gradients are clipped by the norm of all of them, wherever they are. One
+    // worker of five has a part of another size.
+    for (ps, n) in [(1, 1), (1, 2), (2, 4), (3, 5)] {
+        let state = format!("{ps}-{n}.safetensors");
+        let line = format!("launch --ps {ps} -n {n} {TRAIN} --mode ps-sync --state {state}");
+        let together = ok(tfc(dir, &line));
+        close(&one, &variables(dir.join(&state)));
+        let difference = (last_loss(&alone) - last_loss(&together)).abs();
+        assert!(difference < 2e-6, "the loss is that of all examples: {together}");
+    }
+    ok(tfc(dir, &format!("launch --ps 2 -n 4 {TRAIN} --state again.safetensors")));
+    let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+    assert_eq!(bytes("2-4.safetensors"), bytes("again.safetensors"), "two runs, the same bits");
+}
+
+/// Adam without clipping: every element for itself, so that large variables are split.
+const SPLIT: &str = "graph m
+use nn
+use optim
+dim B
+var w: f32[7, 5] = nn.glorot(seed: 1)
+var b: f32[] = zeros
+var step: i64[] = zeros
+entry train(x: f32[B, 7], y: f32[B, 5], lr: f32[]) -> (loss: f32[]) {
+  e = x @ w + b - y
+  loss = mean(e * e)
+  step += 1
+  rate = lr / (1.0 + 0.01 * cast(step, to: f32))
+  minimize loss over [w, b] with optim.adamw(lr: rate)
+  return loss
+}
+entry data(seed: i64[]) -> (x: f32[40, 7], y: f32[40, 5]) {
+  x = random_normal(seed, shape: [40, 7], dtype: f32)
+  return x, x[:, :5] * 2.0 + 0.5
+}
+";
+
+#[test]
+fn rows_and_scalars_and_what_workers_are_fed() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    std::fs::write(dir.join("m.graph"), SPLIT).unwrap();
+    ok(tfc(dir, "compile m.graph -o m"));
+    ok(run(dir, "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
+    let train = "./m train --feed x=x.npy --feed y=y.npy --feed lr=0.05 --batch 20 --epochs 25";
+    ok(run(dir, &format!("{train} --state one.safetensors")));
+    ok(tfc(dir, &format!("launch --ps 3 -n 2 {train} --state ps.safetensors")));
+    let one = variables(dir.join("one.safetensors"));
+    close(&one, &variables(dir.join("ps.safetensors")));
+    // Saved by a job, read by one process, and the other way round.
+    let more = train.replace("--epochs 25", "--epochs 5");
+    ok(run(dir, &format!("{more} --state ps.safetensors")));
+    ok(run(dir, &format!("{more} --state one.safetensors")));
+    ok(tfc(dir, &format!("launch --ps 2 -n 3 {more} --state one.safetensors")));
+    ok(run(dir, &format!("{more} --state ps.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("ps.safetensors")));
+}
+
+#[test]
+fn gradients_are_applied_as_they_come() {
+    let dir = project();
+    let dir = dir.path();
+    let line = format!("launch --ps 2 -n 3 {TRAIN} --mode ps-async --staleness 2");
+    let out = tfc(dir, &format!("{line} --epochs 60 --state a.safetensors"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    let text = ok(out);
+    assert!(last_loss(&text) < 0.3, "{text}");
+    // 60 epochs of 4 batches, by 3 workers, on 2 servers.
+    assert!(err.contains("1440 updates"), "{err}");
+    // Each of two others may be three steps behind before, and three ahead after.
+    let most = err.split(" on average and ").nth(1).and_then(|r| r.split(' ').next());
+    let most: u64 = most.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{err}"));
+    assert!(most <= 2 * 6, "{err}");
+}
+
+#[test]
+fn what_servers_cannot_do_is_said() {
+    let dir = project();
+    let dir = dir.path();
+    let fails = |line: &str, code: &str, words: &str| {
+        let out = tfc(dir, line);
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(
+            !out.status.success() && err.contains(code) && err.contains(words),
+            "{line}: {err}"
+        );
+    };
+    fails(&format!("launch --ps 1 -n 2 {TRAIN} --mode backup"), "E0914", "--need");
+    fails(&format!("launch --ps 1 -n 2 {TRAIN} --mode backup --need 3"), "E0914", "2 workers");
+    fails(&format!("launch --ps 1 -n 2 {TRAIN} --staleness 3"), "E0914", "ps-async");
+    fails(&format!("launch --ps 1 -n 2 {TRAIN} --mode sync"), "E0705", "no use for parameter");
+    fails("launch --ps 1 -n 2 ./m predict --feed x=x.npy --batch 8", "E0707", "cannot be divided");
+    let small = TRAIN.replace("--batch 24", "--batch 1");
+    fails(&format!("launch --ps 1 -n 2 {small}"), "E0707", "a batch of 1 cannot be shared");
+    let alone = run(dir, &format!("{TRAIN} --mode ps-sync"));
+    assert!(String::from_utf8_lossy(&alone.stderr).contains("there are no parameter servers"));
+}
+
+fn launch(dir: &Path, line: &str) -> Child {
+    let mut c = command(dir, env!("CARGO_BIN_EXE_tfc"), line);
+    c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+fn signal(pid: u32, name: &str) -> bool {
+    Command::new("kill").args([name, &pid.to_string()]).status().is_ok_and(|s| s.success())
+}
+
+/// Waits for the end of a job; what it said, and whether it went well.
+fn end(mut job: Child) -> (bool, String) {
+    let mut err = String::new();
+    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    (job.wait().unwrap().success(), err)
+}
+
+fn until(what: impl Fn() -> bool) {
+    let give_up = Instant::now() + Duration::from_secs(60);
+    while !what() && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn saved(dir: &Path, count: usize) -> bool {
+    std::fs::read_dir(dir).map_or(0, |d| d.count()) >= count
+}
+
+#[test]
+fn late_gradients_are_dropped_and_counted() {
+    let dir = project();
+    let dir = dir.path();
+    let line = format!(
+        "launch --ps 1 -n 3 {TRAIN} --mode backup --need 2 --epochs 1500 --checkpoint-dir ck \
+         --save-every 500 --state s.safetensors"
+    );
+    let job = launch(dir, &line);
+    until(|| saved(&dir.join("ck"), 2));
+    // Parameter server, workers 0, 1, 2.
+    let last = workers(job.id()).into_iter().next_back().unwrap();
+    assert!(signal(last, "-STOP"));
+    let before = std::fs::read_dir(dir.join("ck")).unwrap().count();
+    until(|| saved(&dir.join("ck"), before + 2));
+    assert!(signal(last, "-CONT"));
+    let (good, err) = end(job);
+    assert!(good && err.contains("of worker 2"), "{err}");
+}
+
+/// Which process of a job, among the launcher's children: servers first.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Server,
+    Chief,
+    Worker,
+}
+
+/// Sends signals to a process of the job once it has saved something; the job must end
+/// well, whatever happens.
+fn disturbed(dir: &Path, line: &str, ps: usize, role: Role, signals: &[&str], wait: u64) -> String {
+    let ck = dir.join("ck");
+    let _ = std::fs::remove_dir_all(&ck);
+    let job = launch(dir, &format!("{line} --checkpoint-dir ck --save-every 20"));
+    let id = job.id();
+    until(|| saved(&ck, 2));
+    std::thread::sleep(Duration::from_millis(wait));
+    let at = match role {
+        Role::Server => ps - 1,
+        Role::Chief => ps,
+        Role::Worker => ps + 1,
+    };
+    if let Some(pid) = workers(id).get(at) {
+        for name in signals {
+            // It may have ended.
+            signal(*pid, name);
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+    let (good, err) = end(job);
+    assert!(good, "{role:?} {signals:?} after {wait} ms: {err}");
+    err
+}
+
+const KILL: &[&str] = &["-KILL"];
+
+#[test]
+fn a_job_survives_the_loss_of_any_process() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps 1500 --epochs 1000");
+    ok(tfc(dir, &format!("launch --ps 2 -n 3 {long} --state whole.safetensors")));
+    let whole = variables(dir.join("whole.safetensors"));
+    for role in [Role::Server, Role::Chief, Role::Worker] {
+        let line = format!("launch --ps 2 -n 3 --restarts 5 {long} --state s.safetensors");
+        let _ = std::fs::remove_file(dir.join("s.safetensors"));
+        let err = disturbed(dir, &line, 2, role, KILL, 0);
+        assert!(err.contains("is started again") && err.contains("was killed"), "{err}");
+        // To the bit as if nothing had happened.
+        assert_eq!(whole, variables(dir.join("s.safetensors")), "{role:?}: {err}");
+    }
+}
+
+/// Each role killed, or stopped for a while, at some step, in each mode.
+#[test]
+fn random_faults() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps 700 --epochs 1000");
+    ok(tfc(dir, &format!("launch --ps 2 -n 3 {long} --state whole.safetensors")));
+    let whole = variables(dir.join("whole.safetensors"));
+    let modes = ["ps-sync", "backup --need 2", "ps-async --staleness 20"];
+    let faults: [&[&str]; 2] = [KILL, &["-STOP", "-CONT"]];
+    let mut seed = 12345u64;
+    let mut runs = 0;
+    for round in 0..4 {
+        for mode in modes {
+            for role in [Role::Server, Role::Chief, Role::Worker] {
+                for fault in faults {
+                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    let line = format!(
+                        "launch --ps 2 -n 3 --restarts 5 {long} --mode {mode} --state s.safetensors"
+                    );
+                    let _ = std::fs::remove_file(dir.join("s.safetensors"));
+                    let err = disturbed(dir, &line, 2, role, fault, (seed >> 33) % 60);
+                    let now = variables(dir.join("s.safetensors"));
+                    if mode == "ps-sync" {
+                        assert_eq!(whole, now, "{round} {role:?} {fault:?}: {err}");
+                    } else {
+                        let finite = now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite()));
+                        assert!(finite, "{mode} {role:?} {fault:?}: {err}");
+                    }
+                    runs += 1;
+                }
+            }
+        }
+    }
+    assert_eq!(runs, 72);
+}
+
+#[test]
+fn who_is_missing_is_named() {
+    let dir = project();
+    let dir = dir.path();
+    let line = format!("launch --ps 1 -n 2 {TRAIN} --steps 100000 --epochs 100000");
+    let job = launch(dir, &format!("{line} --peer-timeout 1s --checkpoint-dir ck --save-every 50"));
+    until(|| saved(&dir.join("ck"), 2));
+    let last = workers(job.id()).into_iter().next_back().unwrap();
+    assert!(signal(last, "-STOP"));
+    let (good, err) = end(job);
+    signal(last, "-KILL");
+    assert!(!good, "{err}");
+    for words in ["E0702", "worker 1 did not send gradients in time", "`w1`", "m.graph:13"] {
+        assert!(err.contains(words), "{words}: {err}");
+    }
+}
+
+#[test]
+fn a_worker_that_is_asked_to_go_leaves_the_others_alone() {
+    let dir = project();
+    let dir = dir.path();
+    let line = format!("launch --ps 1 -n 3 {TRAIN} --mode ps-async --steps 3000 --epochs 1000");
+    let job = launch(dir, &format!("{line} --checkpoint-dir ck --save-every 50"));
+    until(|| saved(&dir.join("ck"), 2));
+    let last = workers(job.id()).into_iter().next_back().unwrap();
+    assert!(signal(last, "-TERM"));
+    let (good, err) = end(job);
+    assert!(good && !err.contains("E0"), "{err}");
+    // In a mode that needs all of them, all stop, and can go on.
+    let line = format!("launch --ps 1 -n 2 {TRAIN} --steps 100000 --epochs 100000");
+    let job = launch(dir, &format!("{line} --checkpoint-dir ck2 --save-every 50"));
+    until(|| saved(&dir.join("ck2"), 2));
+    let last = workers(job.id()).into_iter().next_back().unwrap();
+    assert!(signal(last, "-TERM"));
+    let (good, err) = end(job);
+    assert!(!good && err.contains("which is saved in `ck2`"), "{err}");
+}
+
+#[test]
+fn anybody_with_the_token_may_read() {
+    let dir = project();
+    let dir = dir.path();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = format!("{},{}", free(), free());
+    let line = format!("launch --ps 2 -n 2 {TRAIN} --steps 1000000 --epochs 1000000");
+    let mut c = command(
+        dir,
+        env!("CARGO_BIN_EXE_tfc"),
+        &format!("{line} --checkpoint-dir ck --save-every 400"),
+    );
+    c.env("TFC_SERVERS", &servers).env("TFC_TOKEN", "secret");
+    let job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until(|| saved(&dir.join("ck"), 2));
+    let read = |token: &str| {
+        let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers}");
+        command(dir, "./m", &line).env("TFC_TOKEN", token).output().unwrap()
+    };
+    let refused = read("guess");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("token"), "{refused:?}");
+    ok(read("secret"));
+    assert!(signal(job.id(), "-TERM"));
+    let (_, err) = end(job);
+    assert!(err.contains("which is saved in `ck`"), "{err}");
+    let (labels, classes) = (std::fs::read(dir.join("y.npy")), std::fs::read(dir.join("c.npy")));
+    let (labels, classes) = (labels.unwrap(), classes.unwrap());
+    let same = labels[128..].chunks(4).zip(classes[128..].chunks(4)).filter(|(a, b)| a == b);
+    let same = same.count();
+    assert!(same > 80, "it has learned {same} of 96 examples");
+}
+
+/// A job starts from the script that was printed, with a stand-in for `srun`.
+#[test]
+fn manifests_say_who_is_who() {
+    let dir = project();
+    let dir = dir.path();
+    let k8s = ok(tfc(dir, "launch --ps 2 -n 3 --print k8s ./m train --batch 8"));
+    for words in [
+        "completions: 3",
+        "completions: 2",
+        "value: \"m-ps-0.m:29770,m-ps-1.m:29770\"",
+        "command: [\"./m\", \"train\", \"--batch\", \"8\"]",
+        "completionMode: Indexed",
+    ] {
+        assert!(k8s.contains(words), "{words}: {k8s}");
+    }
+    let plain = ok(tfc(dir, "launch -n 3 --print k8s ./m train"));
+    assert!(plain.contains("m-worker-0.m:29770") && !plain.contains("TFC_ROLE"), "{plain}");
+    let script =
+        ok(tfc(dir, &format!("launch --ps 2 -n 2 --print slurm {TRAIN} --state s.safetensors")));
+    std::fs::write(dir.join("job.sh"), script).unwrap();
+    let srun = "#!/bin/bash\ncase $1 in --ntasks*) shift;; esac\nfor i in 0 1 2 3; do\n\
+                SLURM_PROCID=$i \"$@\" & pids=\"$pids $!\"\ndone\n\
+                for p in $pids; do wait $p || exit 1; done\n";
+    std::fs::write(dir.join("srun"), srun).unwrap();
+    std::fs::write(dir.join("hostname"), "#!/bin/bash\necho 127.0.0.1\n").unwrap();
+    ok(run(dir, "chmod +x srun hostname"));
+    let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default());
+    let mut job = command(dir, "bash", "job.sh");
+    ok(job.env("PATH", path).env("SLURM_JOB_ID", "7").output().unwrap());
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("s.safetensors")));
+}

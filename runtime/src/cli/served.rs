@@ -1,0 +1,512 @@
+//! A job with parameter servers: what a worker does, and what a server does.
+//!
+//! Where a worker is in the data follows from the step alone, and which step is next
+//! the servers know. So a worker that was restarted, or comes late, takes the
+//! variables and goes on. The chief is the worker with files: it brings the variables
+//! to servers that have none, from the last checkpoint if there is one, saves them, and
+//! reports.
+
+use super::args::{Args, Mode};
+use super::batches::{self, DataSet, permutation};
+use super::checkpoints::{Checkpoints, Position};
+use super::progress::Progress;
+use super::sums::Sums;
+use super::team::Team;
+use super::{Console, End, Program, Ran, Session, signals};
+use crate::call::CallOptions;
+use crate::checkpoint;
+use crate::error::{Error, ErrorCode, Result};
+use crate::model::{Model, Options};
+use crate::net::job::Job;
+use crate::net::ps::client::{Client, Stepped};
+use crate::net::ps::server::{Rule, Server};
+use crate::pool::Pool;
+use crate::tensor::TensorBuf;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tfc_abi::DType;
+use tfc_abi::plan::Plan;
+
+/// A process of such a job.
+pub(super) struct Served {
+    job: Job,
+    rule: Rule,
+    mode: &'static str,
+}
+
+impl Served {
+    /// The job that the environment describes, if it has parameter servers.
+    pub(super) fn find(args: &Args) -> Result<Option<Served>> {
+        let asked = match args.mode {
+            Some(Mode::Local | Mode::Average) => return Ok(None),
+            Some(mode @ (Mode::PsSync | Mode::PsAsync | Mode::Backup)) => Some(mode),
+            Some(Mode::Sync) | None => None,
+        };
+        let found = Job::from_environment()?.filter(|j| !j.servers.is_empty());
+        let mut job = match (found, asked, args.mode) {
+            (Some(_), None, Some(Mode::Sync)) => {
+                return Err(Error::usage(
+                    ErrorCode::BAD_JOB,
+                    "`--mode sync` has no use for parameter servers",
+                )
+                .help("leave out `--ps`, or take `--mode ps-sync`"));
+            }
+            (Some(job), ..) => job,
+            (None, None, _) => return Ok(None),
+            (None, Some(_), _) => {
+                return Err(Error::usage(ErrorCode::BAD_JOB, "there are no parameter servers")
+                    .help("start the job with `tfc launch --ps 1 --workers 2 ..`"));
+            }
+        };
+        job.timeout = args.peer_timeout.unwrap_or(job.timeout);
+        job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
+        args.encrypt(&mut job)?;
+        let usage = |text: String| Err(Error::usage("E0914", text));
+        let (rule, mode) = match asked.unwrap_or(Mode::PsSync) {
+            Mode::PsAsync => {
+                let staleness = args.staleness.map(|n| n as u64);
+                (Rule::Apart { staleness }, "each worker's gradients are applied as they come")
+            }
+            Mode::Backup => match args.need {
+                Some(need) if need <= job.size => {
+                    (Rule::Together { need }, "a step takes the first gradients that come")
+                }
+                Some(need) => {
+                    return usage(format!("`--need {need}` is more than {} workers", job.size));
+                }
+                None => return usage("`--mode backup` needs `--need`, such as --need 3".into()),
+            },
+            _ => (Rule::Together { need: job.size }, "a step takes the gradients of all"),
+        };
+        if args.staleness.is_some() && !matches!(rule, Rule::Apart { .. }) {
+            return usage("`--staleness` goes with `--mode ps-async`".into());
+        }
+        if args.need.is_some() && asked != Some(Mode::Backup) {
+            return usage("`--need` goes with `--mode backup`".into());
+        }
+        Ok(Some(Served { job, rule, mode }))
+    }
+
+    pub(super) fn run(
+        &self,
+        program: &dyn Program,
+        plan: &Plan,
+        entry: usize,
+        args: &Args,
+        console: &mut Console<'_>,
+    ) -> Result<End> {
+        let alone = Team::alone();
+        if self.job.server {
+            return self.serve(program, entry, args);
+        }
+        if self.job.rank == 0 {
+            let session = Session {
+                plan,
+                entry,
+                args,
+                team: &alone,
+                tasks: None,
+                options: CallOptions::new(),
+            };
+            session.say(
+                console,
+                &format!(
+                    "{} workers and {} parameter servers: {}",
+                    self.job.size,
+                    self.job.servers.len(),
+                    self.mode
+                ),
+            );
+            super::destinations::check(&session)?;
+            session.advise(console);
+            return self.work(program, &session, console);
+        }
+        let helper = Team::strip(args);
+        let (mut out, mut err) = (std::io::sink(), std::io::stderr());
+        let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
+        let session = Session {
+            plan,
+            entry,
+            args: &helper,
+            team: &alone,
+            tasks: None,
+            options: CallOptions::new(),
+        };
+        self.work(program, &session, &mut silent)
+    }
+
+    fn serve(&self, program: &dyn Program, entry: usize, args: &Args) -> Result<End> {
+        signals::listen();
+        let pool = args.threads.map(|n| Arc::new(Pool::new(n)));
+        // Variables come from the chief.
+        let model = program.load(Options { pool, skip_init: true, ..Options::default() })?;
+        let server = Server::new(Arc::new(model), entry, &self.job, self.rule)?;
+        Arc::new(server).serve(&self.job, &signals::raised)?;
+        Ok(End::Done)
+    }
+
+    /// The part of `lo..hi` that is this worker's.
+    fn part(&self, lo: usize, hi: usize) -> (usize, usize) {
+        let (r, n, len) = (self.job.rank, self.job.size, hi - lo);
+        (lo + len * r / n, lo + len * (r + 1) / n)
+    }
+
+    fn work(
+        &self,
+        program: &dyn Program,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+    ) -> Result<End> {
+        let (a, n) = (session.args, self.job.size);
+        let feeds = session.feeds()?;
+        let mut checkpoints = Checkpoints::open(session, console)?;
+        let model = session.load(program, checkpoints.as_ref(), console)?;
+        if crate::queue::runners::streams(&model, session.entry) {
+            return Err(Error::data(
+                ErrorCode::CANNOT_SHARE,
+                format!("the input of `{}` comes from queues and readers", session.entry().name),
+            )
+            .note("with parameter servers, where a worker is in the data follows from the step")
+            .help("train on feeds with `--batch`, or with `--mode sync` and no servers"));
+        }
+        let data = DataSet::new(&model, session, feeds)?;
+        let batch = a.batch.unwrap_or(usize::MAX).min(data.examples);
+        let least = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
+        let smallest = least.max(1) * n;
+        if batch < smallest {
+            return Err(Error::data(
+                ErrorCode::CANNOT_SHARE,
+                format!("a batch of {batch} cannot be shared by {n} workers"),
+            )
+            .help(format!("take at least {smallest}, or fewer workers")));
+        }
+        let mut start = 0;
+        if let Some(c) = &mut checkpoints {
+            start = c.step() as u64;
+            c.begin(session, console, data.examples)?;
+            c.identify(session, console, data.identity(session, batch)?)?;
+        }
+        signals::listen();
+        let steps = Steps {
+            per_epoch: data.batches(0, batch, smallest).max(1) as u64,
+            epochs: a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 }) as u64,
+            limit: a.steps.unwrap_or(usize::MAX) as u64,
+        };
+        let client = Client::new(&model, session.entry, &self.job, Some(self.job.rank))?;
+        let mut worker = Worker { served: self, session, model: &model, client, program, start };
+        let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console);
+        let end = worker.finish(ran, checkpoints.as_mut(), console)?;
+        Ok(end)
+    }
+}
+
+/// `--cluster`: the variables of a job that is running, for an entry that reads them.
+pub(super) fn attach(session: &Session<'_>, model: &Model) -> Result<()> {
+    let Some(text) = &session.args.cluster else { return Ok(()) };
+    if !session.entry().writes.is_empty() {
+        let name = &session.entry().name;
+        return Err(Error::usage("E0914", format!("`--cluster` is for reading: `{name}` writes"))
+            .help("workers of a job find their servers through the environment"));
+    }
+    let list = match text.ends_with(".toml") {
+        false => text.clone(),
+        true => {
+            let path = Path::new(text);
+            let file =
+                std::fs::read_to_string(path).map_err(|e| crate::io::cannot_read(path, &e))?;
+            servers_in(&file).ok_or_else(|| {
+                Error::data(ErrorCode::BAD_JOB, format!("`{text}` names no parameter servers"))
+                    .help("such as `tasks = [\"10.0.0.1:7000\"]` under `[job.ps]`")
+            })?
+        }
+    };
+    let mut job = Job::of_task(0, 1, String::new())?;
+    job.servers = list.split(',').map(|at| at.trim().to_owned()).collect();
+    job.timeout = session.args.peer_timeout.unwrap_or(job.timeout);
+    job.join_timeout = session.args.join_timeout.unwrap_or(job.join_timeout);
+    session.args.encrypt(&mut job)?;
+    Client::attach(model, &job)?.pull(model, true)
+}
+
+/// The addresses of a cluster file's `[job.ps]`, by commas.
+fn servers_in(toml: &str) -> Option<String> {
+    let bare = |l: &str| l.split('#').next().unwrap_or("").trim().to_owned();
+    let mut lines = toml.lines().map(bare).skip_while(|l| l != "[job.ps]").skip(1);
+    let table: String = lines.by_ref().take_while(|l| !l.starts_with("[")).collect();
+    let tasks = table.split_once("tasks")?.1.trim_start().strip_prefix('=')?;
+    let list = tasks.trim_start().strip_prefix('[')?.split_once(']')?.0;
+    let all = list.split(',').map(|a| a.trim().trim_matches(['"', '\'']));
+    let all: Vec<&str> = all.filter(|a| !a.is_empty()).collect();
+    (!all.is_empty()).then(|| all.join(","))
+}
+
+/// How many steps a run has.
+struct Steps {
+    per_epoch: u64,
+    epochs: u64,
+    limit: u64,
+}
+
+impl Steps {
+    fn total(&self) -> u64 {
+        self.epochs.saturating_mul(self.per_epoch).min(self.limit)
+    }
+}
+
+struct Worker<'a> {
+    served: &'a Served,
+    session: &'a Session<'a>,
+    model: &'a Model,
+    client: Client,
+    program: &'a dyn Program,
+    /// The step that a chief begins with.
+    start: u64,
+}
+
+impl Worker<'_> {
+    fn is_chief(&self) -> bool {
+        self.served.job.rank == 0
+    }
+
+    /// The next step of the job; the model has the servers' variables.
+    fn sync(&mut self, begun: &mut bool, wait: Duration, console: &mut Console<'_>) -> Result<u64> {
+        let (session, model, program, start) = (self.session, self.model, self.program, self.start);
+        let mut give = || -> Result<u64> {
+            if !std::mem::replace(begun, true) {
+                return Ok(start);
+            }
+            let found = match &session.args.checkpoint_dir {
+                Some(dir) => checkpoint::newest(Path::new(dir), session.plan)?.found,
+                None => None,
+            };
+            let step = match found {
+                Some((manifest, path)) => {
+                    checkpoint::resume(model, &manifest, &path)?;
+                    manifest.step
+                }
+                None => {
+                    // As the run began.
+                    let fresh = session.load(program, None, console)?;
+                    let all = (0..session.plan.vars.len()).map(|v| Ok((v, fresh.read_var(v)?)));
+                    model.write_vars(all.collect::<Result<_>>()?)?;
+                    start
+                }
+            };
+            session.say(
+                console,
+                &format!("a parameter server was restarted: the job goes on from step {step}"),
+            );
+            Ok(step)
+        };
+        let chief = self.served.job.rank == 0;
+        self.client.sync(model, if chief { Some(&mut give) } else { None }, wait)
+    }
+
+    fn train(
+        &mut self,
+        data: &DataSet,
+        batch: usize,
+        steps: &Steps,
+        mut checkpoints: Option<&mut Checkpoints<'_>>,
+        console: &mut Console<'_>,
+    ) -> Result<Ran> {
+        let (session, job) = (self.session, &self.served.job);
+        let a = session.args;
+        let (join, again) = (job.join_timeout.max(job.timeout), job.timeout);
+        let mut begun = false;
+        let mut step = self.sync(&mut begun, join, console)?;
+        begun = true;
+        let total = steps.total();
+        if step >= total {
+            session.say(console, &format!("the run is complete: {step} steps are done"));
+            let steps = usize::try_from(step).unwrap_or(usize::MAX);
+            return Ok(Ran { steps, complete: true, ..Ran::default() });
+        }
+        let shown = (steps.epochs < u64::MAX).then_some(steps.epochs as usize);
+        let mut scratch: Vec<Vec<u8>> = vec![vec![]; session.entry().params.len()];
+        let mut order: Option<(u64, Vec<u32>)> = None;
+        let mut told = false;
+        let mut epoch_of = u64::MAX;
+        let mut sums = Sums::averages(session, None)?;
+        let mut started = Instant::now();
+        let mut progress = Progress::new(1, shown, 0, false);
+        while step < total {
+            let (epoch, index) = (step / steps.per_epoch, step % steps.per_epoch);
+            if epoch != epoch_of {
+                epoch_of = epoch;
+                sums = Sums::averages(session, None)?;
+                started = Instant::now();
+                let bar = console.terminal && !a.quiet;
+                let left = (steps.per_epoch - index).min(total - step) as usize;
+                progress = Progress::new(epoch as usize + 1, shown, left, bar);
+            }
+            if let Some(seed) = a.shuffle
+                && order.as_ref().is_none_or(|(of, _)| *of != epoch)
+            {
+                order = Some((epoch, permutation(data.examples, seed, epoch)));
+            }
+            let lo = index as usize * batch;
+            let hi = (lo + batch).min(data.examples);
+            let mine = self.served.part(lo, hi);
+            let shapes = data.shapes(mine.1 - mine.0);
+            let rows = order.as_ref().map(|(_, rows)| rows.as_slice());
+            let views = data.batch(&shapes, rows, mine.0, mine.1, &mut scratch)?;
+            let mut out =
+                self.model.call_with(self.client.layout().gradients, &views, &session.options)?;
+            if signals::raised() && !told {
+                told = true;
+                if !self.is_chief() && matches!(self.served.rule, Rule::Apart { .. }) {
+                    progress.finish(console);
+                    return Ok(Ran { steps: step as usize, interrupted: true, ..Ran::default() });
+                }
+                self.client.stop()?;
+            }
+            let share = (mine.1 - mine.0) as f64 / (hi - lo) as f64;
+            let (next, scalars, stop) = match self.client.step(self.model, step, share, &out)? {
+                Stepped::Done { next, scalars, stop } => (next, scalars, stop),
+                Stepped::Lost => {
+                    step = self.sync(&mut begun, again, console)?;
+                    epoch_of = u64::MAX;
+                    continue;
+                }
+            };
+            average(&mut out, &self.client.layout().scalars, scalars.as_deref());
+            out.truncate(self.client.layout().results);
+            sums.add(out, hi - lo)?;
+            progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
+            let over = next >= total;
+            if next / steps.per_epoch != epoch || over {
+                progress.finish(console);
+                if !a.quiet {
+                    let epoch = (epoch as usize + 1, shown);
+                    batches::report(session, console, epoch, &sums, started.elapsed());
+                }
+            }
+            if let Some(c) = &mut checkpoints {
+                let at = Position {
+                    epoch: (next / steps.per_epoch) as usize,
+                    example: (next % steps.per_epoch) as usize * batch,
+                    examples: data.examples,
+                    shuffle: a.shuffle,
+                };
+                let (model, client) = (self.model, &mut self.client);
+                let pull = &mut || client.pull(model, true);
+                c.after_served_step(model, session, console, (step, next), at, stop || over, pull)?;
+            }
+            step = next;
+            if stop {
+                progress.finish(console);
+                return Ok(Ran { steps: step as usize, interrupted: true, ..Ran::default() });
+            }
+        }
+        Ok(Ran { steps: step as usize, ..Ran::default() })
+    }
+
+    /// Ends this worker's part; the chief waits for the others, and saves.
+    fn finish(
+        mut self,
+        ran: Result<Ran>,
+        mut checkpoints: Option<&mut Checkpoints<'_>>,
+        console: &mut Console<'_>,
+    ) -> Result<End> {
+        let mut ran = ran?;
+        self.client.leave()?;
+        if !self.is_chief() {
+            return Ok(if ran.interrupted { End::Interrupted } else { End::Done });
+        }
+        let patience = self.served.job.timeout;
+        let (mut since, mut done) = (Instant::now(), 0);
+        let counts = loop {
+            let (over, counts) = self.client.status()?;
+            if counts.stale[2] != done {
+                (since, done) = (Instant::now(), counts.stale[2]);
+            }
+            if over || since.elapsed() > patience {
+                break counts;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        self.client.pull(self.model, true)?;
+        let saved = self.session.save(self.model, &ran, checkpoints.as_deref_mut());
+        // With the variables safe, the servers are free to go.
+        let ended = self.client.shutdown();
+        let place = saved?;
+        ended?;
+        let total: u64 = counts.dropped.iter().sum();
+        if total > 0 {
+            let each = counts.dropped.iter().enumerate().filter(|(_, n)| **n > 0);
+            let each: Vec<String> = each.map(|(r, n)| format!("{n} of worker {r}")).collect();
+            let text = format!("{total} gradients came too late: {}", each.join(", "));
+            self.session.say(console, &text);
+        }
+        let [sum, most, times] = counts.stale;
+        if times > 0 {
+            let mean = sum as f64 / times as f64;
+            let text = format!(
+                "{times} updates, of variables that were {mean:.1} updates old on average and \
+                 {most} at most"
+            );
+            self.session.say(console, &text);
+        }
+        let [sent, taken, _] = self.client.traffic;
+        let waits: Vec<String> = self
+            .client
+            .waited
+            .iter()
+            .enumerate()
+            .map(|(s, d)| format!("{:.2} s for server {s}", d.as_secs_f64()))
+            .collect();
+        let size = crate::mem::human_bytes;
+        self.session.say(
+            console,
+            &format!(
+                "worker 0 sent {}, got {}, and waited {}",
+                size(sent),
+                size(taken),
+                waits.join(", ")
+            ),
+        );
+        if ran.interrupted {
+            let text = match (&checkpoints, place) {
+                (Some(c), _) => c.interruption(),
+                (None, Some(place)) => {
+                    format!("stopped after step {}: the variables are saved in {place}", ran.steps)
+                }
+                (None, None) => format!("stopped after step {}", ran.steps),
+            };
+            self.session.say(console, &text);
+            return Ok(End::Interrupted);
+        }
+        self.session.write_results(&mut ran)?;
+        Ok(End::Done)
+    }
+}
+
+/// Puts averages over all workers where a worker's own scalars are.
+fn average(out: &mut [TensorBuf], places: &[usize], values: Option<&[f64]>) {
+    for (place, value) in places.iter().zip(values.unwrap_or(&[])) {
+        let Some(t) = out.get_mut(*place) else { continue };
+        match t.dtype {
+            DType::F32 => t.bytes_mut().copy_from_slice(&(*value as f32).to_ne_bytes()),
+            DType::F64 => t.bytes_mut().copy_from_slice(&value.to_ne_bytes()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_of_a_cluster_file() {
+        let list = |text: &str| servers_in(text);
+        let two = Some("a:1,b:2".to_owned());
+        let file = "[job.worker]\ntasks = 2\n[job.ps] # two\ntasks = [\"a:1\", 'b:2']\n[net]\n";
+        assert_eq!(list(file), two);
+        assert_eq!(list("[job.ps]\ntasks = [\n  'a:1', # first\n  'b:2',\n]"), two);
+        assert_eq!(list("[job.ps]\ntasks = 2"), None);
+        assert_eq!(list("[job.worker]\ntasks = [\"a:1\"]"), None);
+    }
+}

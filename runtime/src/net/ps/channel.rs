@@ -1,0 +1,191 @@
+//! Questions and answers between a worker and a server, over one link.
+//!
+//! Either is a head of a fixed size and a body whose length the head says; how long
+//! a body may be is known before it is taken.
+
+use super::super::link::{Link, Progress, Receiving, Sending};
+use super::super::{Moment, stray, wait_for};
+use crate::error::{Error, Result};
+
+/// What is asked, or how it was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Status,
+    Init,
+    Push,
+    Shared,
+    Apply,
+    Pull,
+    Done,
+    Leave,
+    Stop,
+    /// A server has lost its variables: nobody shall wait for this step.
+    Broken,
+    Shutdown,
+    /// Answers.
+    Ok,
+    /// The gradients came too late for their step.
+    Late,
+    /// The variables are those of another time: begin with `Status` again.
+    Rolled,
+    /// The body says why not.
+    Failed,
+}
+
+const KINDS: [Kind; 15] = [
+    Kind::Status,
+    Kind::Init,
+    Kind::Push,
+    Kind::Shared,
+    Kind::Apply,
+    Kind::Pull,
+    Kind::Done,
+    Kind::Leave,
+    Kind::Stop,
+    Kind::Broken,
+    Kind::Shutdown,
+    Kind::Ok,
+    Kind::Late,
+    Kind::Rolled,
+    Kind::Failed,
+];
+
+/// The head of a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Head {
+    pub kind: Kind,
+    /// Whose variables these are: grows when a job goes back to a checkpoint.
+    pub age: u64,
+    pub step: u64,
+    /// A worker's share of the examples of a step.
+    pub share: f64,
+    pub flags: u32,
+    pub len: usize,
+}
+
+pub(super) const HEAD: usize = 40;
+/// Pull all variables rather than those workers compute with.
+pub(super) const ALL: u32 = 1;
+/// The job is to stop after this step.
+pub(super) const STOP: u32 = 2;
+/// Nobody works any more.
+pub(super) const OVER: u32 = 4;
+/// The variables here do not go with those of another server any more.
+pub(super) const BROKEN: u32 = 8;
+
+impl Head {
+    pub(super) fn new(kind: Kind, age: u64, step: u64) -> Head {
+        Head { kind, age, step, share: 0.0, flags: 0, len: 0 }
+    }
+
+    fn bytes(self) -> [u8; HEAD] {
+        let kind = KINDS.iter().position(|k| *k == self.kind).unwrap_or(0) as u32;
+        let mut out = [0; HEAD];
+        out[..4].copy_from_slice(&kind.to_le_bytes());
+        out[4..8].copy_from_slice(&self.flags.to_le_bytes());
+        out[8..16].copy_from_slice(&self.age.to_le_bytes());
+        out[16..24].copy_from_slice(&self.step.to_le_bytes());
+        out[24..32].copy_from_slice(&self.share.to_le_bytes());
+        out[32..].copy_from_slice(&(self.len as u64).to_le_bytes());
+        out
+    }
+
+    fn read(bytes: &[u8; HEAD]) -> Option<Head> {
+        let word = |at: usize| {
+            let mut w = [0; 8];
+            w.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_le_bytes(w)
+        };
+        let low = word(0);
+        Some(Head {
+            kind: *KINDS.get((low & 0xffff_ffff) as usize)?,
+            flags: (low >> 32) as u32,
+            age: word(8),
+            step: word(16),
+            share: f64::from_bits(word(24)),
+            len: usize::try_from(word(32)).ok()?,
+        })
+    }
+}
+
+pub(super) struct Channel {
+    link: Link,
+    sent: u64,
+    taken: u64,
+}
+
+impl Channel {
+    pub(super) fn new(link: Link) -> Channel {
+        Channel { link, sent: 0, taken: 0 }
+    }
+
+    pub(super) fn send(&mut self, head: Head, body: &[u8], moment: &Moment<'_>) -> Result<()> {
+        let head = Head { len: body.len(), ..head };
+        self.write(&head.bytes(), moment)?;
+        if body.is_empty() { Ok(()) } else { self.write(body, moment) }
+    }
+
+    fn write(&mut self, bytes: &[u8], moment: &Moment<'_>) -> Result<()> {
+        self.sent += 1;
+        let mut s = Sending::new(bytes, self.sent);
+        loop {
+            match self.link.push(&mut s, moment)? {
+                Progress::Done => return Ok(()),
+                Progress::Blocked => wait_for(&self.link, false, moment)?,
+                Progress::NeedsLeave => {
+                    self.link.pull(None, moment)?;
+                    wait_for(&self.link, true, moment)?;
+                }
+            }
+        }
+    }
+
+    fn read(&mut self, into: &mut [u8], moment: &Moment<'_>) -> Result<()> {
+        self.taken += 1;
+        let mut r = Receiving::new(into, self.taken);
+        while self.link.pull(Some(&mut r), moment)? != Progress::Done {
+            wait_for(&self.link, true, moment)?;
+        }
+        Ok(())
+    }
+
+    /// The next message, with at most so many bytes.
+    pub(super) fn receive(
+        &mut self,
+        body: &mut Vec<u8>,
+        limit: usize,
+        moment: &Moment<'_>,
+    ) -> Result<Head> {
+        let mut bytes = [0; HEAD];
+        self.read(&mut bytes, moment)?;
+        let head = Head::read(&bytes);
+        let Some(head) = head.filter(|h| h.len <= limit.max(REASON)) else {
+            return Err(stray(self.link.peer, moment, "a message of an unknown kind or length"));
+        };
+        body.clear();
+        body.try_reserve_exact(head.len)
+            .map_err(|_| Error::io("E0807", "there is no memory for a message"))?;
+        body.resize(head.len, 0);
+        if head.len > 0 {
+            self.read(body, moment)?;
+        }
+        Ok(head)
+    }
+}
+
+/// Bytes a reason may have.
+const REASON: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heads_are_read_as_they_are_written() {
+        for kind in KINDS {
+            let head = Head { share: 0.25, flags: STOP, len: 77, ..Head::new(kind, 3, 1 << 40) };
+            assert_eq!(Head::read(&head.bytes()), Some(head));
+        }
+        assert_eq!(Head::read(&[0xff; HEAD]), None);
+    }
+}

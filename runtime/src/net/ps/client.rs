@@ -1,0 +1,556 @@
+//! The worker's side of parameter servers.
+//!
+//! Questions go to all servers before the answers are taken, so that servers work at
+//! the same time. A server that is gone is called again until the deadline; when it
+//! comes back without variables, the chief gives all of them those of the last
+//! checkpoint, and everybody goes on from there.
+
+use super::super::job::Job;
+use super::super::link::Call;
+use super::super::tls::Tls;
+use super::super::{Moment, hpack, mesh};
+use super::channel::{ALL, BROKEN, Channel, Head, Kind, OVER, STOP};
+use super::layout::{Layout, Shape};
+use super::server::{CROSS, SERVE, misfit, take};
+use crate::error::{Error, ErrorCode, Kind as ErrorKind, Result};
+use crate::hash::hex;
+use crate::model::Model;
+use crate::tensor::TensorBuf;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Heads and bodies of answers, in the order of the questions.
+type Answers = Vec<(Head, Vec<u8>)>;
+/// What groups are summed up to, and averages of scalars.
+type Sums = (Vec<u8>, Vec<f64>);
+
+/// Time that an answer may take beyond the time that the server may.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// What a step came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Stepped {
+    /// The next step, and the averages of the float scalars if all workers' are known.
+    Done { next: u64, scalars: Option<Vec<f64>>, stop: bool },
+    /// The job went back, or a server was gone for a while: begin with [`Client::sync`].
+    Lost,
+}
+
+/// What servers have counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Counts {
+    /// Gradients that came too late, by worker.
+    pub dropped: Vec<u64>,
+    /// Updates by others between a worker's reading and writing: sum, most, how often.
+    pub stale: [u64; 3],
+}
+
+pub struct Client {
+    layout: Layout,
+    servers: Vec<String>,
+    /// None for a client that only reads.
+    rank: Option<usize>,
+    job: Job,
+    graph: String,
+    /// The entry that the servers serve.
+    entry: String,
+    channels: Vec<Option<Channel>>,
+    age: u64,
+    /// Bytes sent, bytes taken, nanoseconds waited.
+    pub traffic: [u64; 3],
+    pub waited: Vec<Duration>,
+    tls: Option<Arc<Tls>>,
+}
+
+impl Client {
+    /// A worker of a job, or without a `rank` somebody who looks on. Servers are called
+    /// when they are first needed.
+    pub fn new(model: &Model, entry: usize, job: &Job, rank: Option<usize>) -> Result<Client> {
+        let servers = job.servers.clone();
+        Ok(Client {
+            layout: Layout::new(model.plan(), entry, servers.len())?,
+            channels: servers.iter().map(|_| None).collect(),
+            waited: vec![Duration::ZERO; servers.len()],
+            tls: job.tls.as_ref().map(Tls::open).transpose()?,
+            servers,
+            rank,
+            job: job.clone(),
+            graph: hex(&model.plan().graph_hash),
+            entry: String::new(),
+            age: 0,
+            traffic: [0; 3],
+        })
+    }
+
+    /// Somebody who is no worker, and reads the variables of a job that is running.
+    pub fn attach(model: &Model, job: &Job) -> Result<Client> {
+        let plan = model.plan();
+        // Until it is known what the servers serve, any entry that learns will do.
+        let learns = |e: &usize| plan.part(*e, tfc_abi::parts::Part::Gradients).is_some();
+        let Some(first) = (0..plan.entries.len()).find(learns) else {
+            return Err(Error::usage(
+                ErrorCode::CANNOT_SHARE,
+                "no entry of this program learns with parameter servers",
+            ));
+        };
+        let mut client = Client::new(model, first, job, None)?;
+        client.call(0, Instant::now() + job.join_timeout)?;
+        let served = plan.entries.iter().position(|e| e.name == client.entry);
+        if let Some(entry) = served.filter(|e| *e != first) {
+            client.layout = Layout::new(plan, entry, job.servers.len())?;
+        }
+        Ok(client)
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn call(&mut self, server: usize, deadline: Instant) -> Result<()> {
+        if self.channels[server].is_some() {
+            return Ok(());
+        }
+        let at = &self.servers[server];
+        self.job.check_plain_to(at)?;
+        let gone = |e: &std::io::Error| {
+            let why = crate::io::io_reason(e);
+            Error::peer(
+                ErrorCode::PEER_LOST,
+                format!("parameter server {server} cannot be reached at {at}: {why}"),
+            )
+        };
+        let stream = mesh::connect(at, deadline).map_err(|e| gone(&e))?;
+        let rank = self.rank.map_or(String::new(), |r| r.to_string());
+        let count = self.servers.len().to_string();
+        let metadata = [
+            ("tfc-graph", self.graph.as_str()),
+            ("tfc-rank", &rank),
+            ("tfc-servers", &count),
+            ("tfc-token", &self.job.token),
+        ];
+        let wire = mesh::wire(stream, self.tls.as_ref(), deadline).map_err(|e| gone(&e))?;
+        let call = Call::make(wire, SERVE, &metadata, deadline).map_err(|e| match e {
+            super::super::link::Refused::Io(e) => gone(&e),
+            super::super::link::Refused::Said(why) => Error::peer(
+                ErrorCode::JOIN_REFUSED,
+                format!("parameter server {server} refused this process: {why}"),
+            )
+            .help("start every process of a job with the same program and the same options"),
+        })?;
+        let run = hpack::get(&call.headers, "tfc-job").and_then(|n| n.parse().ok()).unwrap_or(0);
+        self.entry = hpack::get(&call.headers, "tfc-entry").unwrap_or("").to_owned();
+        let link = call.into_link(server, run).map_err(|e| gone(&e))?;
+        self.channels[server] = Some(Channel::new(link));
+        Ok(())
+    }
+
+    /// Asks some servers; their answers in the same order. A failed one is not asked
+    /// again over the same connection.
+    fn ask(
+        &mut self,
+        questions: &[(usize, Head, Vec<u8>)],
+        what: &str,
+        wait: Duration,
+    ) -> Result<Answers> {
+        let place = self.layout.place.clone();
+        let deadline = Instant::now() + wait;
+        let moment = Moment { sequence: 0, deadline, what, place: &place };
+        let mut failed = None;
+        for (server, head, body) in questions {
+            let sent = self
+                .call(*server, deadline)
+                .and_then(|()| self.channel(*server)?.send(*head, body, &moment));
+            self.traffic[0] += body.len() as u64;
+            if let Err(e) = sent {
+                self.channels[*server] = None;
+                failed = Some(named(e, *server));
+            }
+        }
+        let mut answers = vec![];
+        for (server, ..) in questions {
+            if self.channels[*server].is_none() {
+                continue;
+            }
+            let started = Instant::now();
+            let mut body = vec![];
+            let limit = self.limit(*server);
+            let got = self.channel(*server).and_then(|c| c.receive(&mut body, limit, &moment));
+            self.waited[*server] += started.elapsed();
+            match got {
+                Ok(head) if head.kind == Kind::Failed => {
+                    failed = Some(said(*server, &String::from_utf8_lossy(&body)));
+                }
+                Ok(head) => {
+                    self.traffic[1] += body.len() as u64;
+                    answers.push((head, body));
+                }
+                Err(e) => {
+                    self.channels[*server] = None;
+                    failed = Some(named(e, *server));
+                }
+            }
+        }
+        match failed {
+            Some(e) => Err(e),
+            None => Ok(answers),
+        }
+    }
+
+    fn channel(&mut self, server: usize) -> Result<&mut Channel> {
+        self.channels[server].as_mut().ok_or_else(|| misfit("there is no connection"))
+    }
+
+    fn limit(&self, server: usize) -> usize {
+        let vars: usize = self.layout.vars_on(server, true).iter().map(|(_, r)| r.len()).sum();
+        let small: usize =
+            self.layout.parts.values().chain(self.layout.shareds.values()).map(Shape::bytes).sum();
+        vars + small + CROSS
+    }
+
+    fn everybody(&self, head: Head) -> Vec<(usize, Head, Vec<u8>)> {
+        (0..self.servers.len()).map(|s| (s, head, vec![])).collect()
+    }
+
+    /// Brings this worker to where the servers are: gives the next step, with the
+    /// variables in the model. The chief's `give` says with which step to begin where
+    /// servers have no variables, and puts those into the model.
+    pub fn sync(
+        &mut self,
+        model: &Model,
+        mut give: Option<&mut dyn FnMut() -> Result<u64>>,
+        wait: Duration,
+    ) -> Result<u64> {
+        let deadline = Instant::now() + wait;
+        let mut pause = Duration::from_millis(5);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let asked = self.everybody(Head::new(Kind::Status, 0, 0));
+            let patience = left.min(self.job.timeout).max(Duration::from_millis(1));
+            let result = self.ask(&asked, "where the job is", patience).and_then(|answers| {
+                let ages: Vec<u64> = answers.iter().map(|(h, _)| h.age).collect();
+                let newest = ages.iter().copied().max().unwrap_or(0);
+                let broken = answers.iter().any(|(h, _)| h.flags & BROKEN != 0);
+                if ages.iter().any(|a| *a != newest) || newest == 0 || broken {
+                    if let Some(give) = give.as_mut() {
+                        self.init(model, give()?, newest.max(self.age) + 1)?;
+                    } else if newest > 0 && newest == self.age && !broken {
+                        // A server has lost what this worker knows it had: nobody shall
+                        // wait for the step, so that the chief notices.
+                        let broken = Head::new(Kind::Broken, newest, 0);
+                        self.ask(&self.everybody(broken), "where the job is", patience)?;
+                    }
+                    return Ok(None);
+                }
+                self.age = newest;
+                let steps: Vec<u64> = answers.iter().map(|(h, _)| h.step).collect();
+                let (least, most) = (
+                    steps.iter().copied().min().unwrap_or(0),
+                    steps.iter().copied().max().unwrap_or(0),
+                );
+                // Whoever applied the step to some servers is gone.
+                if least < most && self.rank.is_some() {
+                    self.finish(least)?;
+                }
+                self.pull(model, false)?;
+                Ok(Some(most))
+            });
+            match result {
+                Ok(Some(step)) => return Ok(step),
+                Ok(None) => {}
+                Err(e) if !again(&e) => return Err(e),
+                Err(e) if Instant::now() + pause >= deadline => return Err(e),
+                Err(_) => {}
+            }
+            if Instant::now() + pause >= deadline {
+                return Err(Error::peer(
+                    ErrorCode::PEER_LATE,
+                    "the parameter servers did not get their variables in time",
+                )
+                .note("worker 0, the chief, brings them")
+                .help("its own output says why it did not"));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(200));
+        }
+    }
+
+    /// All servers get the variables of the model.
+    fn init(&mut self, model: &Model, step: u64, age: u64) -> Result<()> {
+        let values = self.values(model)?;
+        let mut questions = vec![];
+        for s in 0..self.servers.len() {
+            let mut body = vec![];
+            for (v, range) in self.layout.vars_on(s, true) {
+                body.extend_from_slice(&values[&v].bytes()[range]);
+            }
+            questions.push((s, Head::new(Kind::Init, age, step), body));
+        }
+        self.ask(&questions, "the variables", self.job.timeout + SLACK).map(drop)
+    }
+
+    fn values(&self, model: &Model) -> Result<BTreeMap<u32, TensorBuf>> {
+        let mut out = BTreeMap::new();
+        for s in 0..self.servers.len() {
+            for (v, _) in self.layout.vars_on(s, true) {
+                if let std::collections::btree_map::Entry::Vacant(place) = out.entry(v) {
+                    place.insert(model.read_var(v as usize)?);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// The servers' variables, or those that workers compute with, into the model.
+    pub fn pull(&mut self, model: &Model, all: bool) -> Result<()> {
+        let flags = if all { ALL } else { 0 };
+        let head = Head { flags, ..Head::new(Kind::Pull, self.age, 0) };
+        let answers = self.ask(&self.everybody(head), "the variables", self.job.timeout + SLACK)?;
+        if answers.iter().any(|(h, _)| h.age != self.age && self.rank.is_some()) {
+            return Err(rolled());
+        }
+        if answers.iter().any(|(h, _)| h.age == 0) {
+            return Err(Error::peer(ErrorCode::PEER_LATE, "the servers have no variables yet"));
+        }
+        let bodies: Vec<Vec<u8>> = answers.into_iter().map(|(_, body)| body).collect();
+        self.store(model, &bodies, all)
+    }
+
+    fn store(&self, model: &Model, bodies: &[Vec<u8>], all: bool) -> Result<()> {
+        let mut values: BTreeMap<u32, TensorBuf> = BTreeMap::new();
+        for (s, body) in bodies.iter().enumerate() {
+            let mut body = body.as_slice();
+            for (v, range) in self.layout.vars_on(s, all) {
+                let shape = self.layout.var(v);
+                let piece =
+                    Shape { dtype: shape.dtype, sizes: vec![range.len() / shape.dtype.size()] };
+                let piece = take(&mut body, &piece)?;
+                if let std::collections::btree_map::Entry::Vacant(place) = values.entry(v) {
+                    place.insert(TensorBuf::zeros(shape.dtype, &shape.sizes)?);
+                }
+                if let Some(whole) = values.get_mut(&v) {
+                    whole.bytes_mut()[range].copy_from_slice(piece.bytes());
+                }
+            }
+            if !body.is_empty() {
+                return Err(misfit("a server has other variables"));
+            }
+        }
+        model.write_vars(values.into_iter().map(|(v, t)| (v as usize, t)).collect())
+    }
+
+    /// One step: `results` are those of the worker's part, `share` is how much of the
+    /// step's examples they are of. The new variables are in the model afterwards.
+    pub fn step(
+        &mut self,
+        model: &Model,
+        step: u64,
+        share: f64,
+        results: &[TensorBuf],
+    ) -> Result<Stepped> {
+        match self.try_step(model, step, share, results) {
+            Err(e) if again(&e) => Ok(Stepped::Lost),
+            other => other,
+        }
+    }
+
+    fn try_step(
+        &mut self,
+        model: &Model,
+        step: u64,
+        share: f64,
+        results: &[TensorBuf],
+    ) -> Result<Stepped> {
+        let wait = self.job.timeout + SLACK;
+        let head = Head { share, ..Head::new(Kind::Push, self.age, step) };
+        let pushes: Vec<_> =
+            (0..self.servers.len()).map(|s| (s, head, self.gradients(s, results))).collect();
+        let answers = self.ask(&pushes, "the gradients", wait)?;
+        drop(pushes);
+        // The first server's word: all workers of a step must hear the same.
+        let stop = answers.first().is_some_and(|(h, _)| h.flags & STOP != 0);
+        let (parts, scalars) = match self.sums(&answers)? {
+            Some(sums) => sums,
+            // Too late: the others were enough.
+            None => {
+                self.pull(model, false)?;
+                let next = answers.iter().map(|(h, _)| h.step).max().unwrap_or(step);
+                return Ok(Stepped::Done { next: next.max(step + 1), scalars: None, stop });
+            }
+        };
+        let Some(answers) = self.apply(step, parts)? else {
+            self.pull(model, false)?;
+            return Ok(Stepped::Done { next: step + 1, scalars: Some(scalars), stop });
+        };
+        let next = answers.iter().map(|(h, _)| h.step).max().unwrap_or(step + 1);
+        let bodies: Vec<Vec<u8>> = answers.into_iter().map(|(_, body)| body).collect();
+        self.store(model, &bodies, false)?;
+        Ok(Stepped::Done { next, scalars: Some(scalars), stop })
+    }
+
+    /// Has a step applied to the servers that are behind.
+    fn finish(&mut self, step: u64) -> Result<()> {
+        self.apply(step, vec![]).map(drop)
+    }
+
+    /// What all groups need, and then the update; none if that is done already, and
+    /// the step after it begun.
+    fn apply(&mut self, step: u64, parts: Vec<u8>) -> Result<Option<Answers>> {
+        let wait = self.job.timeout + SLACK;
+        let mut shared = vec![];
+        if self.layout.shared.is_some() {
+            let question = (0, Head::new(Kind::Shared, self.age, step), parts);
+            let mut answers = self.ask(&[question], "what the gradients come to", wait)?;
+            let Some((head, body)) = answers.pop() else { return Err(rolled()) };
+            match head.kind {
+                Kind::Ok => shared = body,
+                Kind::Late => return Ok(None),
+                _ => return Err(rolled()),
+            }
+        }
+        let head = Head::new(Kind::Apply, self.age, step);
+        let all: Vec<_> = (0..self.servers.len()).map(|s| (s, head, shared.clone())).collect();
+        let answers = self.ask(&all, "the new variables", wait)?;
+        match answers.iter().all(|(h, _)| h.kind == Kind::Ok) {
+            true => Ok(Some(answers)),
+            false => Err(rolled()),
+        }
+    }
+
+    /// The sums of all groups in their order, and averages; none if the step is over.
+    fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<Sums>> {
+        if answers.iter().any(|(h, _)| h.kind == Kind::Rolled) {
+            return Err(rolled());
+        }
+        if answers.iter().any(|(h, _)| h.kind == Kind::Late) {
+            return Ok(None);
+        }
+        let mut parts: BTreeMap<u32, TensorBuf> = BTreeMap::new();
+        let mut scalars = vec![];
+        for (s, (_, body)) in answers.iter().enumerate() {
+            let mut body = body.as_slice();
+            for k in self.layout.parts_on(s) {
+                let shape = self.layout.parts.get(&k).ok_or_else(|| misfit("an unknown sum"))?;
+                parts.insert(k, take(&mut body, shape)?);
+            }
+            if s == 0 {
+                let numbers = body.chunks_exact(8);
+                scalars = numbers
+                    .map(|b| {
+                        let mut word = [0; 8];
+                        word.copy_from_slice(b);
+                        f64::from_le_bytes(word)
+                    })
+                    .collect();
+            }
+        }
+        Ok(Some((parts.values().flat_map(|t| t.bytes()).copied().collect(), scalars)))
+    }
+
+    /// The body of a `Push`.
+    fn gradients(&self, server: usize, results: &[TensorBuf]) -> Vec<u8> {
+        let l = &self.layout;
+        let grads = results.get(l.results..).unwrap_or(&[]);
+        let mut body = vec![];
+        for (k, range) in l.grads_to(server) {
+            if let Some(bytes) = grads.get(k as usize).and_then(|g| g.bytes().get(range)) {
+                body.extend_from_slice(bytes);
+            }
+        }
+        if server == 0 {
+            for &i in &l.scalars {
+                let x = results.get(i).and_then(|t| t.get_f64(0)).unwrap_or(0.0);
+                body.extend(x.to_le_bytes());
+            }
+        }
+        for cross in grads.iter().skip(l.grads.len()) {
+            body.extend((cross.shape.len() as u64).to_le_bytes());
+            body.extend(cross.shape.iter().flat_map(|n| (*n as u64).to_le_bytes()));
+            body.extend_from_slice(cross.bytes());
+        }
+        body
+    }
+
+    fn tell(&mut self, kind: Kind) -> Result<()> {
+        let all = self.everybody(Head::new(kind, self.age, 0));
+        self.ask(&all, "how the job goes on", self.job.timeout.min(SLACK * 2)).map(drop)
+    }
+
+    /// This worker has done all its steps, or goes.
+    pub fn leave(&mut self) -> Result<()> {
+        self.tell(Kind::Done)
+    }
+
+    /// All workers shall stop after the present step.
+    pub fn stop(&mut self) -> Result<()> {
+        self.tell(Kind::Stop)
+    }
+
+    /// The servers may end.
+    pub fn shutdown(&mut self) -> Result<()> {
+        self.tell(Kind::Shutdown)
+    }
+
+    /// Whether the other workers have ended, and what was counted.
+    pub fn status(&mut self) -> Result<(bool, Counts)> {
+        let all = self.everybody(Head::new(Kind::Status, 0, 0));
+        let answers = self.ask(&all, "where the job is", self.job.timeout)?;
+        let mut counts = Counts { dropped: vec![0; self.job.size], stale: [0; 3] };
+        for (_, body) in &answers {
+            let numbers: Vec<u64> = body
+                .chunks_exact(8)
+                .map(|b| {
+                    let mut word = [0; 8];
+                    word.copy_from_slice(b);
+                    u64::from_le_bytes(word)
+                })
+                .collect();
+            let (dropped, stale) = numbers.split_at_checked(self.job.size).unwrap_or((&[], &[]));
+            for (sum, n) in counts.dropped.iter_mut().zip(dropped) {
+                *sum = (*sum).max(*n);
+            }
+            if let [sum, most, times] = stale {
+                let c = &mut counts.stale;
+                *c = [c[0] + sum, c[1].max(*most), c[2] + times];
+            }
+        }
+        Ok((answers.iter().all(|(h, _)| h.flags & OVER != 0), counts))
+    }
+}
+
+/// Whether trying again may help: a server is gone, or the job went back.
+fn again(e: &Error) -> bool {
+    e.kind() == ErrorKind::Peer && e.code() == ErrorCode::PEER_LOST
+}
+
+fn rolled() -> Error {
+    Error::peer(ErrorCode::PEER_LOST, "the job went back to its last checkpoint")
+}
+
+/// Links speak of workers; these are to servers.
+fn named(e: Error, server: usize) -> Error {
+    e.renamed(&format!("worker {server}"), &format!("parameter server {server}"))
+}
+
+/// What a server said, as it said it.
+fn said(server: usize, text: &str) -> Error {
+    let line = text.lines().next().unwrap_or("").trim_start_matches("error");
+    let (code, message) = match line.split_once("]: ") {
+        Some((code, message)) => (code.trim_start_matches('['), message),
+        None => ("", line),
+    };
+    let code = [ErrorCode::PEER_LATE, ErrorCode::BAD_MESSAGE]
+        .into_iter()
+        .find(|c| *c == code)
+        .unwrap_or(ErrorCode::BAD_MESSAGE);
+    let mut e = Error::peer(code, message.to_owned());
+    for note in text.lines().skip(1) {
+        let note = note.trim().trim_start_matches("= ");
+        match note.split_once(": ") {
+            Some(("help", help)) => e = e.help(help.to_owned()),
+            Some(("note", note)) => e = e.note(note.to_owned()),
+            _ => {}
+        }
+    }
+    e.note(format!("says parameter server {server}"))
+}

@@ -1,0 +1,337 @@
+//! Which server has what of an entry's variables.
+//!
+//! Workers and servers work this out for themselves, from the program and the number
+//! of servers: nothing of it travels. Groups go to the server that has least so far,
+//! the largest first; one that is larger than a server's fair share, and whose update
+//! takes any number of elements, is split by rows over all of them.
+
+use crate::error::{Error, ErrorCode, Result};
+use crate::tensor::byte_len;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use tfc_abi::DType;
+use tfc_abi::parts::{ELEMENTS, Part, Wire};
+use tfc_abi::plan::{Plan, Port, Step};
+
+/// A tensor of a fixed size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shape {
+    pub dtype: DType,
+    pub sizes: Vec<usize>,
+}
+
+impl Shape {
+    pub fn bytes(&self) -> usize {
+        byte_len(self.dtype, &self.sizes).unwrap_or(0)
+    }
+
+    pub fn elements(&self) -> usize {
+        self.sizes.iter().product()
+    }
+}
+
+/// A part that servers run: the entry, and what its ports are.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub entry: usize,
+    pub params: Vec<Wire>,
+    pub results: Vec<Wire>,
+}
+
+/// Variables that are together on a server, with what becomes of them.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub summary: Option<Run>,
+    pub update: Option<Run>,
+    /// The update takes tensors as rows of elements, any number of them.
+    pub flat: bool,
+    /// So that a server may have some rows alone.
+    pub splits: bool,
+    /// Variables of the plan.
+    pub vars: Vec<u32>,
+    pub grads: Vec<u32>,
+}
+
+/// A group, or some rows of it, on one server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Shard {
+    pub group: usize,
+    pub server: usize,
+    /// Elements of each of its tensors; scalars are everywhere.
+    pub elements: Option<Range<usize>>,
+}
+
+/// How one entry is divided between workers and servers.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    /// What workers run.
+    pub gradients: usize,
+    /// Results of the entry itself; gradients and the like come after them.
+    pub results: usize,
+    pub shared: Option<Run>,
+    /// Variables and gradients that `shared` has for itself, on the first server.
+    pub home_vars: Vec<u32>,
+    pub home_grads: Vec<u32>,
+    pub groups: Vec<Group>,
+    pub shards: Vec<Shard>,
+    pub servers: usize,
+    /// By number.
+    pub grads: Vec<Shape>,
+    /// What else workers send: element types, by number.
+    pub crosses: Vec<DType>,
+    /// Float scalars among the results of the entry.
+    pub scalars: Vec<usize>,
+    pub parts: BTreeMap<u32, Shape>,
+    pub shareds: BTreeMap<u32, Shape>,
+    /// Variables workers compute with.
+    pub read: BTreeSet<u32>,
+    /// Where in the graph gradients are combined, for messages.
+    pub place: String,
+    vars: Vec<Shape>,
+}
+
+impl Layout {
+    pub fn new(plan: &Plan, entry: usize, servers: usize) -> Result<Layout> {
+        let Some(gradients) = plan.part(entry, Part::Gradients) else {
+            return Err(cannot(plan, entry));
+        };
+        let vars = plan.vars.iter().map(|v| Shape {
+            dtype: v.dtype,
+            sizes: v.shape.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect(),
+        });
+        let worker = &plan.entries[gradients];
+        let results = plan.entries[entry].results.len();
+        let shape = |e: usize, port: &Port| fixed(plan, e, port);
+        let mut out = Layout {
+            gradients,
+            results,
+            shared: plan.part(entry, Part::Shared).map(|e| run(plan, e)),
+            home_vars: vec![],
+            home_grads: vec![],
+            groups: vec![],
+            shards: vec![],
+            servers,
+            grads: vec![],
+            crosses: vec![],
+            scalars: vec![],
+            parts: BTreeMap::new(),
+            shareds: BTreeMap::new(),
+            read: BTreeSet::new(),
+            place: place(plan, entry),
+            vars: vars.collect(),
+        };
+        for port in worker.results.iter().skip(results) {
+            match Wire::of(&port.name) {
+                Some(Wire::Grad(_)) => {
+                    out.grads.push(shape(gradients, port).ok_or_else(|| cannot(plan, entry))?);
+                }
+                _ => out.crosses.push(port.dtype),
+            }
+        }
+        let scalar = |p: &Port| p.shape.is_empty() && p.dtype.is_float();
+        out.scalars = (0..results).filter(|i| scalar(&worker.results[*i])).collect();
+        for b in &worker.buffers {
+            if let tfc_abi::plan::Home::Var(v) = b.home {
+                out.read.insert(v);
+            }
+        }
+        for g in 0.. {
+            let summary = plan.part(entry, Part::Summary(g)).map(|e| run(plan, e));
+            let update = plan.part(entry, Part::Update(g)).map(|e| run(plan, e));
+            if summary.is_none() && update.is_none() {
+                break;
+            }
+            let flat = update.as_ref().is_some_and(|u| {
+                let any = |p: &Port| p.text.contains(ELEMENTS);
+                plan.entries[u.entry].params.iter().any(any)
+            });
+            let splits = flat && summary.is_none();
+            let mut wires: BTreeSet<Wire> = BTreeSet::new();
+            for r in summary.iter().chain(&update) {
+                wires.extend(r.params.iter().chain(&r.results));
+            }
+            let vars =
+                wires.iter().filter_map(|w| if let Wire::Var(v) = w { Some(*v) } else { None });
+            let grads =
+                wires.iter().filter_map(|w| if let Wire::Grad(k) = w { Some(*k) } else { None });
+            let (vars, grads) = (vars.collect(), grads.collect());
+            out.groups.push(Group { summary, update, flat, splits, vars, grads });
+        }
+        let taken: BTreeSet<u32> = out.groups.iter().flat_map(|g| &g.vars).copied().collect();
+        let runs = out.groups.iter().flat_map(|g| g.summary.iter().chain(&g.update));
+        for r in runs.chain(&out.shared) {
+            let e = &plan.entries[r.entry];
+            let ports = e.params.iter().zip(&r.params).chain(e.results.iter().zip(&r.results));
+            for (port, wire) in ports {
+                let Some(shape) = shape(r.entry, port) else { continue };
+                match wire {
+                    Wire::Part(k) => drop(out.parts.insert(*k, shape)),
+                    Wire::Shared(k) => drop(out.shareds.insert(*k, shape)),
+                    _ => {}
+                }
+            }
+        }
+        if let Some(r) = &out.shared {
+            let mut home: BTreeSet<Wire> = r.params.iter().chain(&r.results).copied().collect();
+            home.retain(|w| !matches!(w, Wire::Var(v) if taken.contains(v)));
+            for w in home {
+                match w {
+                    Wire::Var(v) => out.home_vars.push(v),
+                    Wire::Grad(k) => out.home_grads.push(k),
+                    _ => {}
+                }
+            }
+        }
+        let known = |v: &u32| (*v as usize) < out.vars.len();
+        let fits = out.groups.iter().all(|g| g.vars.iter().all(known))
+            && out.home_vars.iter().all(known)
+            && out.groups.iter().flat_map(|g| &g.grads).all(|k| (*k as usize) < out.grads.len())
+            && out.home_grads.iter().all(|k| (*k as usize) < out.grads.len());
+        if !fits {
+            return Err(cannot(plan, entry));
+        }
+        out.place_groups();
+        Ok(out)
+    }
+
+    fn place_groups(&mut self) {
+        let size = |g: &Group| g.vars.iter().map(|v| self.var(*v).bytes()).sum::<usize>();
+        let mut order: Vec<(usize, usize)> =
+            self.groups.iter().enumerate().map(|(i, g)| (size(g), i)).collect();
+        order.sort_by_key(|(bytes, i)| (std::cmp::Reverse(*bytes), *i));
+        let fair = order.iter().map(|(bytes, _)| bytes).sum::<usize>() / self.servers;
+        let mut load = vec![0usize; self.servers];
+        let mut shards = vec![];
+        for (bytes, i) in order {
+            let g = &self.groups[i];
+            let largest = g.vars.iter().map(|v| self.var(*v)).max_by_key(|s| s.elements());
+            let rows = largest.and_then(|s| s.sizes.first().copied()).unwrap_or(1);
+            let elements = largest.map_or(0, |s| s.elements());
+            if g.splits && self.servers > 1 && bytes > fair && rows >= self.servers {
+                let row = elements / rows;
+                for (server, load) in load.iter_mut().enumerate() {
+                    let at = |s: usize| rows * s / self.servers * row;
+                    let range = at(server)..at(server + 1);
+                    *load += bytes / elements.max(1) * range.len();
+                    shards.push(Shard { group: i, server, elements: Some(range) });
+                }
+            } else {
+                let server = (0..self.servers).min_by_key(|s| (load[*s], *s)).unwrap_or(0);
+                load[server] += bytes;
+                let elements = g.splits.then_some(0..elements);
+                shards.push(Shard { group: i, server, elements });
+            }
+        }
+        shards.sort_by_key(|s| (s.server, s.group));
+        self.shards = shards;
+    }
+
+    pub fn var(&self, var: u32) -> &Shape {
+        &self.vars[var as usize]
+    }
+
+    pub fn on(&self, server: usize) -> impl Iterator<Item = &Shard> {
+        self.shards.iter().filter(move |s| s.server == server)
+    }
+
+    /// The bytes of a tensor of this shape that a shard has.
+    pub fn range(&self, shard: &Shard, shape: &Shape) -> Range<usize> {
+        match &shard.elements {
+            Some(r) if !shape.sizes.is_empty() => {
+                let size = shape.dtype.size();
+                r.start * size..r.end * size
+            }
+            _ => 0..shape.bytes(),
+        }
+    }
+
+    /// What a server has of a tensor, as the update takes it.
+    pub fn held(&self, shard: &Shard, shape: &Shape) -> Shape {
+        match &shard.elements {
+            Some(r) if !shape.sizes.is_empty() => {
+                Shape { dtype: shape.dtype, sizes: vec![r.len()] }
+            }
+            _ => shape.clone(),
+        }
+    }
+
+    /// Variables on a server with the bytes it has of them: all, or those that workers
+    /// read. A scalar that several servers have counts for the first.
+    pub fn vars_on(&self, server: usize, all: bool) -> Vec<(u32, Range<usize>)> {
+        let mut out = vec![];
+        for shard in self.on(server) {
+            for &v in &self.groups[shard.group].vars {
+                out.push((v, self.range(shard, self.var(v))));
+            }
+        }
+        if server == 0 {
+            out.extend(self.home_vars.iter().map(|&v| (v, 0..self.var(v).bytes())));
+        }
+        out.retain(|(v, _)| all || self.read.contains(v));
+        out
+    }
+
+    /// Bytes of the gradients that go to a server, in the order they are sent.
+    pub fn grads_to(&self, server: usize) -> Vec<(u32, Range<usize>)> {
+        let mut out = vec![];
+        for shard in self.on(server) {
+            for &k in &self.groups[shard.group].grads {
+                out.push((k, self.range(shard, &self.grads[k as usize])));
+            }
+        }
+        if server == 0 {
+            out.extend(self.home_grads.iter().map(|&k| (k, 0..self.grads[k as usize].bytes())));
+        }
+        out
+    }
+
+    /// The parts that a server sums its groups up to.
+    pub fn parts_on(&self, server: usize) -> Vec<u32> {
+        let runs = self.on(server).filter_map(|s| self.groups[s.group].summary.as_ref());
+        runs.flat_map(|r| &r.results)
+            .filter_map(|w| if let Wire::Part(k) = w { Some(*k) } else { None })
+            .collect()
+    }
+}
+
+fn run(plan: &Plan, entry: usize) -> Run {
+    let e = &plan.entries[entry];
+    // A port without such a name is a variable there is not: it does not fit.
+    let wires = |ports: &[Port]| {
+        ports.iter().map(|p| Wire::of(&p.name).unwrap_or(Wire::Var(u32::MAX))).collect()
+    };
+    Run { entry, params: wires(&e.params), results: wires(&e.results) }
+}
+
+/// The type of a port without run-time dims.
+fn fixed(plan: &Plan, entry: usize, port: &Port) -> Option<Shape> {
+    let e = &plan.entries[entry];
+    let size = |id: &u32| usize::try_from(e.exprs.get(*id as usize)?.as_const()?).ok();
+    let sizes = port.shape.iter().map(size).collect::<Option<Vec<usize>>>()?;
+    Some(Shape { dtype: port.dtype, sizes })
+}
+
+fn place(plan: &Plan, entry: usize) -> String {
+    let steps = plan.replica(entry).map(|r| &plan.entries[r].steps);
+    let exchange = steps.and_then(|s| {
+        s.iter().find_map(|s| match s {
+            Step::Exchange(x) => Some(x.place.clone()),
+            _ => None,
+        })
+    });
+    exchange.unwrap_or_default()
+}
+
+fn cannot(plan: &Plan, entry: usize) -> Error {
+    let name = plan.entries.get(entry).map_or("", |e| e.name.as_str());
+    Error::usage(
+        ErrorCode::CANNOT_SHARE,
+        format!("`{name}` cannot be divided between workers and parameter servers"),
+    )
+    .note(
+        "an entry can be that learns by `minimize` outside of branches and loops, and whose \
+         other values neither see what it learned in the same step nor are combined by \
+         `all_reduce`",
+    )
+    .help("`--mode sync` trains it with several workers")
+}
