@@ -204,6 +204,7 @@ fn check(
         link: LinkOptions::default(),
         prefix: "model",
         cpu: tfc_codegen::Cpu::Portable,
+        gpus: None,
     };
     emitter.write(Artifact::Executable, &exe, &mut Timings::default())?;
     let _ = writeln!(
