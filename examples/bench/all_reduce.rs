@@ -1,10 +1,10 @@
-//! How fast the workers of a job sum up a large tensor: the table of docs/distributed.md.
+//! How fast the workers of a job sum up a large tensor.
 //!
 //!     cargo build --release -p tfc --example all_reduce
 //!     tfc launch -n 2 target/release/examples/all_reduce
 //!     mpirun -n 2 target/release/examples/all_reduce
 //!
-//! Takes the number of megabytes [100] and of rounds [10].
+//! Takes the number of megabytes [100] and of repetitions [10].
 
 use std::time::Instant;
 use tfc::DType;

@@ -1,4 +1,4 @@
-//! What a slow worker costs in each mode: the table of docs/distributed.md.
+//! What a slow worker costs in each mode.
 //!
 //!     cargo run --release -p tfc --example backup
 //!

@@ -20,20 +20,59 @@ pub unsafe fn argsort(
     [outer, len, inner]: [usize; 3],
     descending: bool,
 ) {
-    let rows = Rows { dst, outer, len, inner, descending };
-    // SAFETY: the caller's promise, passed on.
+    let rows = Rows { dst, outer, len, inner, descending, floats: dtype.is_float() };
+    // SAFETY: the caller's promise: every `i` is an element of the rows.
     unsafe {
         match dtype {
-            DType::F32 => rows.sort(x.cast(), floats(|v: f32| v)),
-            DType::F64 => rows.sort(x.cast(), floats(|v: f64| v)),
-            DType::F16 => rows.sort(x.cast(), floats(f16::to_f32)),
-            DType::BF16 => rows.sort(x.cast(), floats(bf16::to_f32)),
-            DType::I8 => rows.sort(x.cast(), whole::<i8>),
-            DType::U8 | DType::Bool => rows.sort(x, whole::<u8>),
-            DType::I32 => rows.sort(x.cast(), whole::<i32>),
-            DType::I64 => rows.sort(x.cast(), whole::<i64>),
+            DType::F32 => rows.sort(|i| float_key::<f32>(x, i)),
+            // One copy of the sort for the other types: it is a lot of code.
+            _ => {
+                let key = key(dtype);
+                rows.sort(|i| key(x, i));
+            }
         }
     }
+}
+
+/// Element `i` of `x`, as an integer in the order of the elements.
+type Key = unsafe fn(x: *const u8, i: usize) -> i64;
+
+fn key(dtype: DType) -> Key {
+    match dtype {
+        DType::F32 => float_key::<f32>,
+        DType::F64 => float_key::<f64>,
+        DType::F16 => float_key::<f16>,
+        DType::BF16 => float_key::<bf16>,
+        DType::I8 => whole_key::<i8>,
+        DType::U8 | DType::Bool => whole_key::<u8>,
+        DType::I32 => whole_key::<i32>,
+        DType::I64 => whole_key::<i64>,
+    }
+}
+
+/// # Safety
+/// `x` has more than `i` elements of this type.
+unsafe fn whole_key<T: Copy + Into<i64>>(x: *const u8, i: usize) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe { *x.cast::<T>().add(i) }.into()
+}
+
+/// The key of a NaN: no number has it.
+const NAN: i64 = i64::MAX;
+
+/// Zeros have one key.
+///
+/// # Safety
+/// `x` has more than `i` elements of this type.
+unsafe fn float_key<T: Copy + Into<f64>>(x: *const u8, i: usize) -> i64 {
+    // SAFETY: the caller's promise.
+    let v: f64 = unsafe { *x.cast::<T>().add(i) }.into();
+    if v.is_nan() {
+        return NAN;
+    }
+    // The sum turns -0 into 0; what is negative is in the opposite order of its bits.
+    let bits = (v + 0.0).to_bits() as i64;
+    bits ^ ((bits >> 63) & i64::MAX)
 }
 
 struct Rows {
@@ -42,34 +81,21 @@ struct Rows {
     len: usize,
     inner: usize,
     descending: bool,
-}
-
-fn whole<T: Ord>(a: T, b: T, descending: bool) -> Ordering {
-    if descending { b.cmp(&a) } else { a.cmp(&b) }
-}
-
-/// NaN last, zeros equal.
-fn floats<T, F: PartialOrd>(value: fn(T) -> F) -> impl Fn(T, T, bool) -> Ordering {
-    move |a, b, descending| {
-        let (a, b) = (value(a), value(b));
-        let order = if descending { b.partial_cmp(&a) } else { a.partial_cmp(&b) };
-        // What is not equal to itself goes last.
-        let nan = |v: &F| v.partial_cmp(v).is_none();
-        order.unwrap_or_else(|| nan(&a).cmp(&nan(&b)))
-    }
+    floats: bool,
 }
 
 impl Rows {
     /// # Safety
-    /// As [`argsort`], for elements of this type.
-    unsafe fn sort<T: Copy>(self, x: *const T, compare: impl Fn(T, T, bool) -> Ordering) {
+    /// As [`argsort`]; `key` may be asked for every element.
+    unsafe fn sort(self, key: impl Fn(usize) -> i64) {
         for row in 0..self.outer * self.inner {
             let start = row / self.inner * self.len * self.inner + row % self.inner;
-            // SAFETY: `i < len`, so the element is in the row.
-            let element = |i: i32| unsafe { *x.add(start + i as usize * self.inner) };
-            let order = |a: &i32, b: &i32| {
-                compare(element(*a), element(*b), self.descending).then(a.cmp(b))
+            let rank = |i: i32| {
+                let key = key(start + i as usize * self.inner);
+                // NaN is last in both directions.
+                if self.descending && !(self.floats && key == NAN) { !key } else { key }
             };
+            let order = |a: &i32, b: &i32| rank(*a).cmp(&rank(*b)).then(a.cmp(b));
             if self.inner == 1 {
                 // SAFETY: the row is `len` elements of `dst`, and nobody else's.
                 let places =
@@ -147,6 +173,19 @@ mod tests {
         let x = [2.0, f32::NAN, -0.0, 0.0, 2.0, f32::NEG_INFINITY, f32::NAN, 1.0];
         assert_eq!(order(&x, [1, 8, 1], false), [5, 2, 3, 7, 0, 4, 1, 6]);
         assert_eq!(order(&x, [1, 8, 1], true), [0, 4, 7, 2, 3, 5, 1, 6]);
+    }
+
+    #[test]
+    fn the_ends_of_a_type_are_values_like_any_other() {
+        let x = [0, i64::MAX, i64::MIN, -1, i64::MAX];
+        for (descending, want) in [(false, [2, 3, 0, 1, 4]), (true, [1, 4, 0, 3, 2])] {
+            let mut out = [-1; 5];
+            // SAFETY: five elements of each.
+            unsafe {
+                argsort(out.as_mut_ptr(), x.as_ptr().cast(), DType::I64, [1, 5, 1], descending);
+            }
+            assert_eq!(out, want);
+        }
     }
 
     #[test]

@@ -2,9 +2,7 @@
 //! needed, neither to compile nor to run.
 //!
 //! The table below is all of the driver's interface that is used. Names carry the version
-//! of a function where it has one (`_v2`), as the driver exports them. A test compares
-//! names, parameters and constants with the bindings of the `cudarc` crate, which are
-//! made from NVIDIA's headers.
+//! of a function where it has one (`_v2`), as the driver exports them.
 
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
