@@ -295,6 +295,8 @@ mod tests {
     #[test]
     fn spare_workers_hide_stragglers() {
         let straggler = Some(Straggler { chance: 0.05, factor: 5.0 });
+        // Computing takes long beside the messages.
+        let job = |mode| Job { compute: 1.0, ..job(mode) };
         let with = |mode| Job { straggler, ..job(mode) }.predict(&MACHINE, 50);
         let all = with(Mode::PsSync);
         let most = with(Mode::Backup { spare: 8 });

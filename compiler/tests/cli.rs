@@ -192,13 +192,19 @@ fn the_commands_of_the_page_about_gpus_run() {
     s.write("mlp.graph", include_str!("../../examples/mlp.graph"));
     let page = include_str!("../../docs/gpu.md");
     let commands: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("$ tfc ")).collect();
-    assert_eq!(commands.len(), 2);
-    for command in commands {
+    let shows = [
+        ("compile mlp.graph --target cuda -o mlp", ""),
+        ("devices", "cpu "),
+        ("compile mlp.graph --emit ptx -o -", ".entry tfc_"),
+        ("compile mlp.graph --emit gpu-schedule -o -", "a team of 16 threads"),
+    ];
+    assert_eq!(commands, shows.map(|(command, _)| command));
+    for (command, of) in shows {
         let args: Vec<&str> = command.split(' ').collect();
         let text = ok(&s.tfc(&args));
-        let of = if command.contains("schedule") { "a team of 16 threads" } else { ".entry tfc_" };
         assert!(text.contains(of), "{command}: {text}");
     }
+    assert!(s.path("mlp").exists());
 }
 
 #[test]
