@@ -171,17 +171,21 @@ fn a_task_that_is_lost_or_wrong_is_named() {
         let mut c = command(dir, "./m", &format!("{line} {role}"));
         c.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
     };
-    let mut back = piped("/job:back/task:0");
-    let front = piped("/job:front/task:0");
-    std::thread::sleep(Duration::from_millis(1500));
-    back.kill().unwrap();
-    back.wait().unwrap();
-    let out = front.wait_with_output().unwrap();
-    let err = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(4), "{err}");
-    assert!(err.contains("E0701") && err.contains("worker 1"), "{err}");
-    // Which tensor, and where in the graph.
-    assert!(err.contains("/job:back/task:0") && err.contains("m.graph:"), "{err}");
+    let killed_after = |pause| {
+        let mut back = piped("/job:back/task:0");
+        let front = piped("/job:front/task:0");
+        std::thread::sleep(Duration::from_millis(pause));
+        back.kill().unwrap();
+        back.wait().unwrap();
+        let out = front.wait_with_output().unwrap();
+        let err = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert_eq!(out.status.code(), Some(4), "{err}");
+        assert!(err.contains("E0701") && err.contains("worker 1"), "{err}");
+        err
+    };
+    // Which tensor, and where in the graph; unless it fell between two steps.
+    let named = |err: String| err.contains("/job:back/task:0") && err.contains("m.graph:");
+    assert!((0..10).any(|i| named(killed_after(1500 + 37 * i))), "never in a step");
 }
 
 /// Every part prints and parses; the reasons for a placement are said.

@@ -368,7 +368,7 @@ fn steps_run_where_their_buffers_are() {
     assert!(on(6, 1).contains("has others' buffers"));
     assert!(on(0, 2).contains("device 2 is missing"));
     assert!(damaged(|p| p.entries[0].buffers[4].device = 2).contains("device 2 is missing"));
-    assert!(damaged(|p| p.entries[0].buffers[4].device = 1).contains("has others' buffers"));
+    assert!(damaged(|p| p.entries[0].buffers[4].device = 1).contains("is on two devices"));
     assert!(damaged(|p| p.entries[0].buffers[0].device = 1).contains("another device"));
     assert!(damaged(|p| p.devices.clear()).contains("not the CPU"));
     let mut plan = sample();
