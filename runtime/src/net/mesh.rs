@@ -350,6 +350,10 @@ fn unreachable(peer: usize, address: &str, e: &io::Error) -> Error {
     Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} cannot be reached{at}: {why}"))
 }
 
+/// What makes processes trust each other.
+pub(super) const TRUSTED: &str = "give every process a valid certificate of the same authority: \
+                                  `--tls-cert`, `--tls-key`, `--tls-ca`";
+
 fn refused(peer: usize, why: Refused, job: &Job) -> Error {
     match why {
         Refused::Io(e)
@@ -364,10 +368,7 @@ fn refused(peer: usize, why: Refused, job: &Job) -> Error {
             Some(why) => {
                 let message =
                     format!("worker {peer} and worker {} do not trust each other: {why}", job.rank);
-                Error::peer(ErrorCode::NOT_TRUSTED, message).help(
-                    "give every process a valid certificate of the same authority: `--tls-cert`, \
-                     `--tls-key`, `--tls-ca`",
-                )
+                Error::peer(ErrorCode::NOT_TRUSTED, message).help(TRUSTED)
             }
             None => unreachable(peer, "", &e),
         },

@@ -7,7 +7,8 @@
 
 use super::super::job::Job;
 use super::super::link::Call;
-use super::super::tls::Tls;
+use super::super::mesh::TRUSTED;
+use super::super::tls::{self, Tls};
 use super::super::{Moment, hpack, mesh};
 use super::channel::{ALL, BROKEN, Channel, Head, Kind, OVER, STOP};
 use super::layout::{Layout, Shape};
@@ -114,11 +115,21 @@ impl Client {
         let at = &self.servers[server];
         self.job.check_plain_to(at)?;
         let gone = |e: &std::io::Error| {
+            if let Some(why) = tls::distrust(e) {
+                let message = format!(
+                    "parameter server {server} and this process do not trust each other: {why}"
+                );
+                return Error::peer(ErrorCode::NOT_TRUSTED, message).help(TRUSTED);
+            }
             let why = crate::io::io_reason(e);
-            Error::peer(
-                ErrorCode::PEER_LOST,
-                format!("parameter server {server} cannot be reached at {at}: {why}"),
-            )
+            let message = format!("parameter server {server} cannot be reached at {at}: {why}");
+            let error = Error::peer(ErrorCode::PEER_LOST, message);
+            match &self.tls {
+                Some(_) => {
+                    error.note("if it turned this process away, it does not trust its certificate")
+                }
+                None => error,
+            }
         };
         let stream = mesh::connect(at, deadline).map_err(|e| gone(&e))?;
         let rank = self.rank.map_or(String::new(), |r| r.to_string());
