@@ -93,8 +93,8 @@ impl Build<'_> {
             rustc.arg(with("incremental=", &cache));
         } else {
             rustc.args(["-C", "opt-level=3", "-C", "codegen-units=1"]);
-            // A quarter of the usual limit makes programs 9 % smaller and none slower: what
-            // is hot is inlined by hand.
+            // A quarter of the usual limit made the MLP's program 9 % smaller; training steps
+            // of the MLP and of ResNet-50 took as long as before.
             rustc.args(["-C", "llvm-args=-inline-threshold=60"]);
         }
         // Nothing of the machine that builds it is in the object.
