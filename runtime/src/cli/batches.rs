@@ -10,7 +10,7 @@ use super::boundary::{self, Boundary};
 use super::checkpoints::{Checkpoints, Position};
 use super::progress::Progress;
 use super::sums::{Keep, Sums};
-use super::{Console, Ran, Session, fingerprint, signals};
+use super::{Console, Ran, Session, fingerprint};
 use crate::bind::bare_dim;
 use crate::error::{Error, Result};
 use crate::io::Data;
@@ -123,7 +123,7 @@ pub(super) fn run(
                 }
             };
             // The step is done but not agreed on: the last checkpoint is what counts.
-            session.team.after_step(model, &mut out, mine.1 - mine.0)?;
+            let asked = session.team.after_step(model, &mut out, mine.1 - mine.0)?;
             sums.add(out, hi - lo)?;
             progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             step += 1;
@@ -135,9 +135,9 @@ pub(super) fn run(
                     let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
                     let (examples, shuffle) = (data.examples, a.shuffle);
                     let at = Position { epoch, example, examples, shuffle };
-                    c.after_step(model, session, console, Some(at), Some(&mut sums))?
+                    c.after_step(model, session, console, Some(at), Some(&mut sums), asked)?
                 }
-                None => (session.saves() || session.team.saves) && signals::raised(),
+                None => asked,
             };
             if stop {
                 progress.finish(console);

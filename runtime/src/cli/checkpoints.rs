@@ -7,7 +7,7 @@
 //! one; a last one that fails is an error.
 
 use super::sums::Sums;
-use super::{Console, Session, signals};
+use super::{Console, Session};
 use crate::checkpoint::{self, DEFAULT_KEEP, Manifest, Save};
 use crate::error::{Error, Kind, Result};
 use crate::model::Model;
@@ -222,7 +222,8 @@ impl<'a> Checkpoints<'a> {
         }
     }
 
-    /// After each step: saves if it is time to. True when the run should stop.
+    /// After each step: saves if it is time to, or if the run was `asked` to stop.
+    /// True when it should stop.
     pub(super) fn after_step(
         &mut self,
         model: &Model,
@@ -230,13 +231,14 @@ impl<'a> Checkpoints<'a> {
         console: &mut Console<'_>,
         at: Option<Position>,
         sums: Option<&mut Sums>,
+        asked: bool,
     ) -> Result<bool> {
         let ends_epoch = at.as_ref().is_none_or(|p| p.example == 0);
         match &at {
             Some(p) => self.note_position(p),
             None => self.next.clear(),
         }
-        self.stepped(model, session, console, ends_epoch, sums)
+        self.stepped(model, session, console, ends_epoch, sums, asked)
     }
 
     /// As [`Checkpoints::after_step`], in a job with parameter servers: `pull` brings
@@ -304,9 +306,10 @@ impl<'a> Checkpoints<'a> {
         session: &Session<'_>,
         console: &mut Console<'_>,
         sums: &mut Sums,
+        asked: bool,
     ) -> Result<bool> {
         self.next.clear();
-        self.stepped(model, session, console, false, Some(sums))
+        self.stepped(model, session, console, false, Some(sums), asked)
     }
 
     fn stepped(
@@ -316,9 +319,9 @@ impl<'a> Checkpoints<'a> {
         console: &mut Console<'_>,
         ends_epoch: bool,
         sums: Option<&mut Sums>,
+        stop: bool,
     ) -> Result<bool> {
         self.step += 1;
-        let stop = signals::raised();
         let due = match self.every {
             Some(n) => self.step.is_multiple_of(n),
             None => ends_epoch,

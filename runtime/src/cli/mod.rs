@@ -625,11 +625,11 @@ impl Session<'_> {
             let feeds = whole(feeds)?;
             let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
             let mut results = model.call_with(self.entry, &views, &self.options)?;
-            self.team.after_step(model, &mut results, 1)?;
+            let asked = self.team.after_step(model, &mut results, 1)?;
             let results = results.into_iter().map(|t| Some(Finished::Tensor(t))).collect();
             let mut ran = Ran { results, steps: 1, ..Ran::default() };
             if let Some(c) = &mut checkpoints {
-                ran.interrupted = c.after_step(model, self, console, None, None)?;
+                ran.interrupted = c.after_step(model, self, console, None, None, asked)?;
                 ran.steps = c.step();
             }
             ran

@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 pub const GRACE: Duration = Duration::from_secs(1);
 
 static RAISED: AtomicBool = AtomicBool::new(false);
-static HELD: AtomicBool = AtomicBool::new(false);
 /// Milliseconds from [`START`] to the first signal.
 static FIRST: AtomicU64 = AtomicU64::new(NEVER);
 static START: OnceLock<Instant> = OnceLock::new();
@@ -21,12 +20,7 @@ const NEVER: u64 = u64::MAX;
 
 /// Whether the process has been asked to stop since [`listen`].
 pub fn raised() -> bool {
-    RAISED.load(Ordering::Acquire) && !HELD.load(Ordering::Acquire)
-}
-
-/// Signals that come are noticed later: at a moment like this the process cannot stop.
-pub(super) fn hold(held: bool) {
-    HELD.store(held, Ordering::Release);
+    RAISED.load(Ordering::Acquire)
 }
 
 /// From now on the first signal is remembered instead of ending the process.
@@ -36,11 +30,6 @@ pub fn listen() {
     RAISED.store(false, Ordering::Release);
     #[cfg(unix)]
     unix::listen();
-}
-
-/// As if a signal had come: another process of the job was asked to stop.
-pub(super) fn remember() {
-    RAISED.store(true, Ordering::Release);
 }
 
 /// Asks another process to stop, as [`listen`] understands it.

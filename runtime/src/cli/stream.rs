@@ -176,14 +176,14 @@ fn steps(
                 break;
             }
         };
-        session.team.after_step(model, &mut out, 1)?;
+        let asked = session.team.after_step(model, &mut out, 1)?;
         step += 1;
         part.add_scalars(&out);
         all.add(out, 1)?;
         progress.step(console, &part.scalars(session), step - first, started.elapsed());
         interrupted = match &mut checkpoints {
-            Some(c) => c.after_stream_step(model, session, console, &mut all)?,
-            None => (session.saves() || session.team.saves) && signals::raised(),
+            Some(c) => c.after_stream_step(model, session, console, &mut all, asked)?,
+            None => asked,
         };
         if step.is_multiple_of(every) || interrupted {
             progress.finish(console);

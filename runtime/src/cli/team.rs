@@ -166,10 +166,7 @@ impl Team {
     /// The end of a run.
     pub(super) fn finish(&self, model: &Model) -> Result<()> {
         match (&self.group, &self.average) {
-            (Some(group), Some(average)) => {
-                signals::hold(false);
-                average.finish(model, group)
-            }
+            (Some(group), Some(average)) => average.finish(model, group),
             _ => Ok(()),
         }
     }
@@ -214,21 +211,20 @@ impl Team {
     }
 
     /// After a step: its float scalars become those of all examples, and a signal to
-    /// one process is one to all.
+    /// one process is one to all. True when the run should stop here: whoever asks for
+    /// signals itself may see one that the others have not heard of.
     pub(super) fn after_step(
         &self,
         model: &Model,
         results: &mut [TensorBuf],
         examples: usize,
-    ) -> Result<()> {
-        let Some(group) = &self.group else { return Ok(()) };
-        if let Some(average) = &self.average {
-            // They stop where they meet, so that all of them do.
-            let met = average.step(model, group, examples)?;
-            signals::hold(!met);
-            if !met {
-                return Ok(());
-            }
+    ) -> Result<bool> {
+        let Some(group) = &self.group else { return Ok(signals::raised()) };
+        // They stop where they meet, so that all of them do.
+        if let Some(average) = &self.average
+            && !average.step(model, group, examples)?
+        {
+            return Ok(false);
         }
         let mut scalars: Vec<&mut TensorBuf> =
             results.iter_mut().filter(|t| t.shape.is_empty() && t.dtype.is_float()).collect();
@@ -237,10 +233,7 @@ impl Team {
             parts.push((t.dtype, t.bytes_mut()));
         }
         group.all_reduce(&mut parts, Reduce::Mean, "the results of the step", "")?;
-        if group.agree(signals::raised().into(), "whether to stop")? > 0 {
-            signals::remember();
-        }
-        Ok(())
+        Ok(group.agree(signals::raised().into(), "whether to stop")? > 0)
     }
 }
 
