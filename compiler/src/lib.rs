@@ -30,7 +30,8 @@
 //! - [`signature`]: what a module has; [`value`]: arrays in, arrays out;
 //! - [`emit`], [`header`], [`dump`]: what can be written out; [`link`]: object +
 //!   runtime -> executable or library; [`target`]: for which machine;
-//! - [`gradcheck`]: gradients against finite differences;
+//! - [`gradcheck`]: gradients against finite differences; [`mod@estimate`]: what a GPU
+//!   would take, by its data sheet;
 //! - [`mod@error`]: failures, their codes and exit codes;
 //! - [`cli`]: the `tfc` command.
 //!
@@ -55,6 +56,7 @@ pub mod dump;
 #[cfg(feature = "programs")]
 pub mod emit;
 pub mod error;
+pub mod estimate;
 pub mod gradcheck;
 #[cfg(feature = "programs")]
 pub mod header;

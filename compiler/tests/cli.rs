@@ -208,6 +208,41 @@ fn the_commands_of_the_page_about_gpus_run() {
 }
 
 #[test]
+fn an_estimate_needs_no_gpu_and_says_what_it_is() {
+    let s = Sandbox::new();
+    s.write(
+        "m.graph",
+        "graph m\ndim B\nvar w: f16[256, 256] = ones\n\
+         entry f(x: f16[B, 256], n: i32[]) -> (y: f16[B, 256]) {\n  \
+         y = if n > 0 { yield x @ w } else { yield x }\n  return y\n}\n",
+    );
+    let args = ["bench", "m.graph", "--device", "cuda", "--dim", "B=512", "--estimate"];
+    let on = |gpu: &str, more: &[&str]| s.tfc(&[&args[..], &[gpu], more].concat());
+    let text = ok(&on("a100", &[]));
+    for word in ["an estimate", "nothing was run", "A100", "matmul 512x256x256", "Not in it"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let step = |gpu: &str, name: &str| -> (u64, u64, u64) {
+        let json = ok(&on(gpu, &["--message-format", "json"]));
+        let line: serde_json::Value = serde_json::from_str(&json).unwrap();
+        let steps = line["steps"].as_array().unwrap();
+        let found = steps.iter().find(|s| s["step"].as_str().unwrap().starts_with(name));
+        let of = |key: &str| found.unwrap()[key].as_u64().unwrap();
+        (of("ns"), of("flops"), of("bytes"))
+    };
+    // Two for each multiply-add; two factors and the result, of two bytes each.
+    let (ns, flops, bytes) = step("a100", "matmul");
+    assert_eq!(flops, 512 * 256 * 2 * 256);
+    assert_eq!(bytes, 2 * (512 * 256 + 256 * 256 + 512 * 256));
+    // The memory is slower than tensor cores here: 2039 bytes a nanosecond.
+    assert_eq!(ns, bytes / 2039);
+    assert!(step("h100", "matmul").0 < ns && ns < step("rtx4090", "matmul").0);
+    fails(&on("b17", &[]), 2, "`a100`, `h100` and `rtx4090`");
+    let cpu = ["bench", "m.graph", "--device", "cpu", "--estimate", "a100"];
+    fails(&s.tfc(&cpu), 2, "E0903");
+}
+
+#[test]
 fn errors_have_codes_places_and_exit_codes() {
     let s = Sandbox::new();
     s.write("bad.graph", "graph bad\nentry e(x: f32[2]) -> (y: f32[2]) {\n  return x + nope\n}\n");

@@ -1,4 +1,4 @@
-//! `docs/cli.md` shows the help texts as they are.
+//! `docs/cli.md` shows the help texts as they are, `docs/gpu.md` an estimate.
 //!
 //! A line `<!-- help: COMMAND -->` is followed by a block with what the command
 //! prints, run where the examples are. `UPDATE_DOCS=1` writes the blocks.
@@ -63,15 +63,31 @@ fn the_command_line_page_is_up_to_date() {
         let command = format!("tfc {name} --help");
         assert!(commands.contains(&command), "docs/cli.md does not show `{command}`");
     }
+    same(&path, &have, &want);
+}
+
+/// Numbers of a data sheet against the sizes of an example: the same everywhere.
+#[test]
+fn the_estimate_on_the_page_about_gpus_is_up_to_date() {
+    let path = root().join("docs/gpu.md");
+    let have = std::fs::read_to_string(&path).unwrap();
+    let (want, commands) = filled(&have);
+    assert!(commands.iter().any(|c| c.contains("--estimate")), "{commands:?}");
+    same(&path, &have, &want);
+}
+
+/// Writes the page if it is asked to, or compares it.
+fn same(path: &Path, have: &str, want: &str) {
     if std::env::var_os("UPDATE_DOCS").is_some() {
-        std::fs::write(&path, &want).unwrap();
+        std::fs::write(path, want).unwrap();
         return;
     }
     let differs = want.lines().zip(have.lines()).position(|(a, b)| a != b);
     assert!(
         have == want,
-        "docs/cli.md differs from the commands (line {}): run UPDATE_DOCS=1 cargo test -p tfc \
+        "{} differs from the commands (line {}): run UPDATE_DOCS=1 cargo test -p tfc \
          --test cli_docs",
+        path.display(),
         differs.map_or(0, |i| i + 1)
     );
 }

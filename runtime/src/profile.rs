@@ -72,7 +72,8 @@ impl Default for Profile {
 
 /// The sizes of a call.
 #[derive(Clone, Copy)]
-pub(crate) struct Sizes<'a> {
+#[doc(hidden)]
+pub struct Sizes<'a> {
     pub plan: &'a Plan,
     pub entry: &'a Entry,
     pub values: &'a [i64],
@@ -176,7 +177,7 @@ impl Sizes<'_> {
         self.plan.kernels.get(number as usize).map_or("?", String::as_str)
     }
 
-    fn name(&self, step: &Step) -> String {
+    pub fn name(&self, step: &Step) -> String {
         let then = |epilogue: &Option<tfc_abi::plan::Epilogue>| match epilogue {
             Some(e) => format!(", then {}", self.kernel(e.kernel)),
             None => String::new(),
@@ -228,7 +229,7 @@ impl Sizes<'_> {
         }
     }
 
-    fn flops(&self, step: &Step) -> u64 {
+    pub fn flops(&self, step: &Step) -> u64 {
         let product = |list: &[u32]| list.iter().fold(1u64, |n, e| n.saturating_mul(self.size(*e)));
         match step {
             Step::MatMul(MatMul { m, n, k, batch, .. }) => {

@@ -1,5 +1,6 @@
 //! The command line, declared.
 
+use crate::estimate::{SHEETS, Sheet};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -436,6 +437,7 @@ is fed. `--message-format json` gives one JSON object a line.
 Examples:
   tfc bench mlp.graph train --dim B=64 --threads 1
   tfc bench mlp.graph predict --time 500ms --message-format json
+  tfc bench mlp.graph train --device cuda --estimate h100
   ./mlp bench predict --feed x=x.npy --time 500ms"
 )]
 pub struct Bench {
@@ -479,6 +481,10 @@ pub struct Bench {
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub device: Option<Choice>,
 
+    /// Run nothing: say what the data sheet of a GPU promises: a100, h100 or rtx4090
+    #[arg(long, value_name = "GPU", value_parser = sheet)]
+    pub estimate: Option<&'static Sheet>,
+
     #[command(flatten)]
     pub codegen: Codegen,
 }
@@ -488,6 +494,12 @@ fn gpu_arch(text: &str) -> Result<u32, String> {
     let number = text.strip_prefix("sm_").and_then(|n| n.trim_end_matches('a').parse().ok());
     let known = number.filter(|n| (70..=130).contains(n));
     known.ok_or_else(|| "expected an architecture since Volta, such as sm_80".into())
+}
+
+/// `h100`.
+fn sheet(text: &str) -> Result<&'static Sheet, String> {
+    let known = crate::names(SHEETS.iter().map(|s| s.key));
+    crate::estimate::sheet(text).ok_or_else(|| format!("expected a GPU that is known: {known}"))
 }
 
 /// `cpu`, `cuda` or `cuda:1`.

@@ -2,8 +2,10 @@
 //! and reported as by a program's own `bench`.
 
 use super::{Done, args};
-use crate::driver::{self, Device, Options, Timings};
+use crate::driver::{self, Compiled, Device, Options, Timings};
 use crate::error::Result;
+pub(super) use crate::estimate::{dims, known_dims};
+use crate::estimate;
 use crate::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -14,10 +16,7 @@ use tfc_runtime::cli::bench::{Effort, Times, human, measure, profiled_calls};
 use tfc_runtime::io::json::quote;
 use tfc_runtime::profile::Profile;
 use tfc_runtime::queue::runners::Runners;
-use tfc_runtime::{CallOptions, FeedView, TensorBuf};
-
-/// Size of a run-time dim nobody gave.
-const DEFAULT_DIM: i64 = 64;
+use tfc_runtime::{CallOptions, Choice, FeedView, TensorBuf};
 
 pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let mut timings = Timings::default();
@@ -31,6 +30,9 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let device = args.device.map_or(Device::Cpu, Device::from);
     let options = Options { threads, device, ..super::options(&args.codegen)? };
     let compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
+    if let Some(sheet) = args.estimate {
+        return estimated(args, &compiled, sheet, json);
+    }
     let module = timings.measure("codegen", || Module::from_compiled(&compiled, &options))?;
     // A wait that nobody could end is an error, as in a program.
     module.model().queues().use_alone();
@@ -87,6 +89,27 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     Ok(out.into())
 }
 
+/// What the data sheet of a GPU promises.
+fn estimated(
+    args: &args::Bench,
+    compiled: &Compiled,
+    sheet: &estimate::Sheet,
+    json: bool,
+) -> Result<Done> {
+    if args.device == Some(Choice::Cpu) {
+        let message = "an estimate is of a GPU, not of the CPU";
+        return Err(Diag::error("E0903", message)
+            .help("leave out `--device cpu`, or `--estimate`")
+            .into());
+    }
+    let entries = estimate::estimate(compiled, sheet, &parse_dims(&args.dims)?)?;
+    let out = match json {
+        true => estimate::json(&entries, sheet),
+        false => estimate::text(&entries, sheet),
+    };
+    Ok(out.into())
+}
+
 /// `NAME=SIZE` pairs.
 pub(super) fn parse_dims(given: &[String]) -> Result<BTreeMap<String, i64>> {
     let mut out = BTreeMap::new();
@@ -104,25 +127,6 @@ pub(super) fn parse_dims(given: &[String]) -> Result<BTreeMap<String, i64>> {
         };
     }
     Ok(out)
-}
-
-/// Every dim that was given a value is there.
-pub(super) fn known_dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<()> {
-    if let Some(name) = given.keys().find(|n| !plan.dims.iter().any(|d| d.name == **n)) {
-        let known = crate::names(plan.dims.iter().map(|d| d.name.as_str()));
-        let message = format!("`{}` has no dim `{name}`", plan.name);
-        return Err(Diag::error("E0902", message).note(format!("it has {known}")).into());
-    }
-    Ok(())
-}
-
-/// A value for every dim of the plan.
-pub(super) fn dims(plan: &Plan, given: &BTreeMap<String, i64>) -> Result<Vec<i64>> {
-    known_dims(plan, given)?;
-    let value = |d: &tfc_abi::plan::DimInfo| {
-        given.get(&d.name).copied().unwrap_or(DEFAULT_DIM.clamp(d.min, d.max.max(d.min)))
-    };
-    Ok(plan.dims.iter().map(value).collect())
 }
 
 /// Small numbers that keep every op in its ordinary range: floats in -1..1,

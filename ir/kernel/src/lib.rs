@@ -31,6 +31,7 @@ pub mod print;
 pub mod program;
 pub mod scalar;
 pub mod verify;
+pub mod work;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 pub use dim::Dim;
