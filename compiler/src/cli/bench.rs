@@ -4,8 +4,8 @@
 use super::{Done, args};
 use crate::driver::{self, Compiled, Device, Options, Timings};
 use crate::error::Result;
-pub(super) use crate::estimate::{dims, known_dims};
 use crate::estimate;
+pub(super) use crate::estimate::{dims, known_dims};
 use crate::module::Module;
 use std::collections::BTreeMap;
 use std::fmt::Write;
