@@ -534,14 +534,15 @@ fn scatter(base: &Array, ids: &Array, updates: &Array, add: bool) -> Result<Arra
     use crate::ops::scatter;
     let Data::Int(ids) = &ids.data else { return Err("expected indices".into()) };
     Ok(match (&base.data, &updates.data) {
-        (Data::Float(b), Data::Float(u)) => {
-            Array::float(base.dtype, scatter(b, ids, u, |a, b| *a = if add { *a + b } else { b })?)
-        }
+        (Data::Float(b), Data::Float(u)) => Array::float(
+            base.dtype,
+            scatter(b, ids, u, false, |a, b| *a = if add { *a + b } else { b })?,
+        ),
         (Data::Int(b), Data::Int(u)) => Array::int(
             base.dtype,
-            scatter(b, ids, u, |a, b| *a = if add { a.wrapping_add(b) } else { b })?,
+            scatter(b, ids, u, false, |a, b| *a = if add { a.wrapping_add(b) } else { b })?,
         ),
-        (Data::Bool(b), Data::Bool(u)) => Array::bool(scatter(b, ids, u, |a, b| *a = b)?),
+        (Data::Bool(b), Data::Bool(u)) => Array::bool(scatter(b, ids, u, false, |a, b| *a = b)?),
         _ => return Err("expected updates of the variable's type".into()),
     })
 }

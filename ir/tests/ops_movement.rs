@@ -256,6 +256,8 @@ fn scatter_add_adds_repeated_rows() {
         let err = c(&[bad]).try_run().unwrap_err();
         assert_eq!(err, format!("index {bad} is out of range: the tensor has 3 rows"));
     }
+    let dropped = c(&[3, 1, -1]).bounds("drop").run();
+    assert_eq!(values(&dropped), [0.0, 1.0, 12.0, 13.0, 4.0, 5.0]);
     let wraps = case(Op::ScatterAdd)
         .arg(ints(DType::I8, &[1], &[100]))
         .arg(ints(DType::I64, &[], &[0]))

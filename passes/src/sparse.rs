@@ -21,6 +21,7 @@ use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Moves;
+use tfc_ir::ops::bounds;
 use tfc_ir::{Attr, Attrs, Func, Graph, NodeId, Op, ValueId};
 
 pub fn sparse(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
@@ -70,7 +71,8 @@ fn collect(r: &Rewriter<'_>, value: ValueId, factors: &[Factor], out: &mut Vec<R
     let Some(node) = r.def(value) else { return false };
     let with = |factor: Factor| [factors, &[factor]].concat();
     match (node.op, node.operands.as_slice()) {
-        (Op::ScatterAdd, &[base, ids, updates]) => {
+        // A variable's rows are updated at indices that were checked.
+        (Op::ScatterAdd, &[base, ids, updates]) if !bounds::drops(&node.attrs) => {
             if !is_zero(&r.new, base) && !collect(r, base, factors, out) {
                 return false;
             }

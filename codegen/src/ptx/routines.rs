@@ -2,8 +2,8 @@
 //! in order.
 //!
 //! Each column is one thread's, which goes through the rows of the updates in order: so
-//! rows that meet are added in the order the CPU adds them. Indices must have been
-//! checked.
+//! rows that meet are added in the order the CPU adds them. Indices out of range are left
+//! out: where they are errors they were checked. There must be rows to write to.
 
 use std::sync::Arc;
 use tfc_abi::plan::Func;
@@ -12,7 +12,8 @@ use tfc_kernel::{
 };
 
 /// The kernel of a routine on elements and indices of these types. Its buffers are the
-/// routine's; its dims are `rows` of the destination, `ids` and the `length` of a row.
+/// routine's; its dims are its numbers: `rows` of the destination, `ids`, the `length` of a row, and
+/// for sums whether ids out of range are left out.
 /// None for the others: a driver fills memory, and the rest stays on the CPU.
 pub fn routine(func: Func, dtype: DType, ids: DType) -> Option<Kernel> {
     let add = match func {
@@ -25,7 +26,8 @@ pub fn routine(func: Func, dtype: DType, ids: DType) -> Option<Kernel> {
     let mut regs = cranelift_entity::PrimaryMap::new();
     let id = regs.push(ScalarType::of(ids));
     let [zero, last, row, low, place] = std::array::from_fn(|_| regs.push(ScalarType::I64));
-    let [old, update, sum] = std::array::from_fn(|_| regs.push(ty));
+    let exists = regs.push(ScalarType::Bool);
+    let [old, update, sum, new] = std::array::from_fn(|_| regs.push(ty));
     let (column, i) = (LoopVar::from_u32(0), LoopVar::from_u32(1));
     let op = |dst, op, args: &[_]| Stmt::Op { dst, op, args: args.to_vec() };
     let at = Ix::reg(place).scale(&length).plus(&Ix::var(column));
@@ -36,16 +38,18 @@ pub fn routine(func: Func, dtype: DType, ids: DType) -> Option<Kernel> {
         // Whatever the index, nothing else is touched.
         op(low, ScalarOp::Min, &[row, last]),
         op(place, ScalarOp::Max, &[low, zero]),
+        op(exists, ScalarOp::Eq, &[row, place]),
         Stmt::Load { dst: update, buf: 2, at: from },
+        Stmt::Load { dst: old, buf: 0, at: at.clone() },
     ];
     let mut value = update;
     if add {
-        body.push(Stmt::Load { dst: old, buf: 0, at: at.clone() });
         let combine = if dtype == DType::Bool { ScalarOp::Or } else { ScalarOp::Add };
         body.push(op(sum, combine, &[old, update]));
         value = sum;
     }
-    body.push(Stmt::Store { buf: 0, at, value });
+    body.push(op(new, ScalarOp::Select, &[exists, value, old]));
+    body.push(Stmt::Store { buf: 0, at, value: new });
     let one_loop = |var, extent: &Dim, kind, ranged, body| {
         Stmt::Loop(Loop { var, extent: extent.clone(), kind, ranged, carried: vec![], body })
     };
@@ -60,7 +64,10 @@ pub fn routine(func: Func, dtype: DType, ids: DType) -> Option<Kernel> {
             KernelBuf::new(dtype, count * length.clone(), false),
         ],
         locals: vec![],
-        dims: ["rows", "ids", "length"].map(Arc::from).to_vec(),
+        dims: ["rows", "ids", "length", "drop"][..func.signature().ints]
+            .iter()
+            .map(|name| Arc::from(*name))
+            .collect(),
         regs,
         loops: 2,
         body: vec![

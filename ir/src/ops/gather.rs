@@ -60,7 +60,7 @@ pub const DEF: OpDef = OpDef {
         let zeros = e.splat(0.0, x.dtype, &front);
         let ids = clamped(e, ids, &x.shape[axis]);
         let rows = e.transpose(n.ct, &ct_perm);
-        Some(e.transpose(scatter_add::emit(e, zeros, ids, rows), &back))
+        Some(e.transpose(scatter_add::emit(e, zeros, ids, rows, &x.shape[axis]), &back))
     }),
     rules: &[],
     facts: Facts {
@@ -116,13 +116,27 @@ fn integers(cx: &IntegersCx<'_>) -> Option<IntRange> {
 fn clamped(e: &dyn Emit, ids: V, size: &Dim) -> V {
     let narrow = !ElementKind::Index.admits(e.ty(ids).dtype);
     let ids = if narrow { e.cast(ids, DType::I32) } else { ids };
+    let last = e.sub(size_like(e, ids, size), e.splat_like(1.0, ids));
+    e.binary(Op::Maximum, e.binary(Op::Minimum, ids, last), e.splat_like(0.0, ids))
+}
+
+/// A size in the type and shape of indices.
+fn size_like(e: &dyn Emit, ids: V, size: &Dim) -> V {
     let ty = e.ty(ids);
-    let last = Attrs::none()
+    let attrs = Attrs::none()
         .with("size", Attr::Shape(vec![size.clone()]))
         .with("dtype", Attr::DType(ty.dtype));
-    let last = e.broadcast(e.emit(Op::DimSize, &[], last), &ty.shape, &[]);
-    let last = e.sub(last, e.splat_like(1.0, ids));
-    e.binary(Op::Maximum, e.binary(Op::Minimum, ids, last), e.splat_like(0.0, ids))
+    e.broadcast(e.emit(Op::DimSize, &[], attrs), &ty.shape, &[])
+}
+
+/// Rows that `ids` named, with zeros where an index is not one of `size` rows.
+pub fn only_in_range(e: &dyn Emit, rows: V, ids: V, size: &Dim) -> V {
+    let (shape, axes) = (e.ty(rows).shape, e.ty(ids).rank());
+    let from = e.binary(Op::Ge, ids, e.splat_like(0.0, ids));
+    let to = e.binary(Op::Lt, ids, size_like(e, ids, size));
+    let axes: Vec<i64> = (0..axes as i64).collect();
+    let good = e.broadcast(e.binary(Op::And, from, to), &shape, &axes);
+    e.select(good, rows, e.splat_like(0.0, rows))
 }
 
 /// Rows by indices that are in range.

@@ -129,6 +129,6 @@ pub fn spread(e: &dyn Emit, x: &TensorType, ids: V, axis: usize, ct: V) -> V {
     let count = [Dim::product(shape.iter())];
     let place = e.reshape(place.unwrap_or(ids), &count);
     let zeros = e.splat(0.0, x.dtype, &[x.elements()]);
-    let sum = scatter_add::emit(e, zeros, place, e.reshape(ct, &count));
+    let sum = scatter_add::emit(e, zeros, place, e.reshape(ct, &count), &x.elements());
     e.reshape(sum, &x.shape)
 }

@@ -8,6 +8,7 @@
 use super::reverse::{Back, Reverse};
 use crate::util::{Stop, is_zero};
 use tfc_ir::build::Origin;
+use tfc_ir::ops::bounds;
 use tfc_ir::vjp::{Emit, V};
 use tfc_ir::{Attr, Attrs, DType, Dim, Func, Node, Op, RegionId, TensorType, ValueId};
 
@@ -38,6 +39,8 @@ struct Update {
     ty: TensorType,
     ids: ValueId,
     rows: ValueId,
+    /// What the sum does with indices out of range.
+    attrs: Attrs,
 }
 
 /// The sums for the contributions to one value in one iteration. The current region
@@ -71,7 +74,7 @@ pub(super) fn accumulate(
         };
         let sum = &mut sums[index].1;
         let operands = [sum.next, update.ids, update.rows];
-        sum.next = s.r.builder(at).emit(Op::ScatterAdd, &operands, Attrs::none())?;
+        sum.next = s.r.builder(at).emit(Op::ScatterAdd, &operands, update.attrs)?;
     }
     let mut out: Vec<Sum> = sums.into_iter().map(|(_, sum)| sum).collect();
     if !whole.is_empty() {
@@ -118,7 +121,7 @@ pub(super) fn total(
             let e: &dyn Emit = emit;
             let base = e.reshape(emit.opaque(total), &u.ty.shape);
             let operands = [base, emit.opaque(u.ids), emit.opaque(u.rows)];
-            Some(e.reshape(e.emit(Op::ScatterAdd, &operands, Attrs::none()), &shape))
+            Some(e.reshape(e.emit(Op::ScatterAdd, &operands, u.attrs.clone()), &shape))
         })?;
         total = sum.unwrap_or(total);
     }
@@ -163,7 +166,8 @@ fn update(s: &mut Reverse<'_, '_>, at: &Origin, part: ValueId) -> Result<Option<
 
 fn rows_of(func: &Func, node: &Node, form: Form) -> Option<Update> {
     let [base, ids, rows] = node.operands[..] else { return None };
-    is_zero(func, base).then(|| Update { form, ty: func.ty(base).clone(), ids, rows })
+    let attrs = node.attrs.clone();
+    is_zero(func, base).then(|| Update { form, ty: func.ty(base).clone(), ids, rows, attrs })
 }
 
 /// A box as rows: along the axes up to the last one it does not fill.
@@ -205,5 +209,6 @@ fn boxed(s: &mut Reverse<'_, '_>, at: &Origin, node: &Node) -> Result<Option<Upd
     })?;
     let (Some(ids), Some(flat)) = (ids, flat) else { return Ok(None) };
     let ty = TensorType::new(x.dtype, vec![rows, width]);
-    Ok(Some(Update { form: Form::Rows(x.shape.to_vec()), ty, ids, rows: flat }))
+    let attrs = bounds::unchecked(Op::ScatterAdd, Attrs::none());
+    Ok(Some(Update { form: Form::Rows(x.shape.to_vec()), ty, ids, rows: flat, attrs }))
 }

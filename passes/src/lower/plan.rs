@@ -35,6 +35,7 @@ use tfc_ir::kernel::Kernel;
 use tfc_ir::kernel::contract::Contraction;
 use tfc_ir::lower::Lower;
 use tfc_ir::op::Effect;
+use tfc_ir::ops::bounds;
 use tfc_ir::require::requirements;
 use tfc_ir::{DType, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId, VarId};
 
@@ -378,7 +379,8 @@ impl<'a> Planner<'a> {
             // Where the base is not needed again the rows are added in place.
             self.storages.allow_in_place(self.time, dst, src);
         }
-        let step = self.scatter(Routine::ScatterAddRows, dst, &ty, ids, updates);
+        let drop = bounds::drops(&node.attrs);
+        let step = self.scatter(Routine::ScatterAddRows, dst, &ty, (ids, updates), drop);
         steps.push(step);
     }
 
@@ -401,8 +403,8 @@ impl<'a> Planner<'a> {
         routine: Routine,
         dst: StorageId,
         ty: &TensorType,
-        ids: ValueId,
-        updates: ValueId,
+        (ids, updates): (ValueId, ValueId),
+        drop: bool,
     ) -> Step {
         let time = self.tick();
         let (i, u) = (self.read(ids, time), self.read(updates, time));
@@ -411,7 +413,11 @@ impl<'a> Planner<'a> {
         let rows = ty.shape[0].clone();
         let width = Dim::product(&ty.shape[1..]);
         let count = self.func.ty(ids).elements();
-        let ints = self.shape(&[rows, count, width]);
+        let mut ints = vec![rows, count, width];
+        if routine == Routine::ScatterAddRows {
+            ints.push(Dim::constant(drop.into()));
+        }
+        let ints = self.shape(&ints);
         Step::Call(Call { func: routine, bufs: vec![d, i, u], ints })
     }
 

@@ -89,7 +89,8 @@ const fn buffer(elements: Elements, sizes: &'static [usize]) -> Buffer {
 
 routines! {
     /// `dst[ids[i], :] += upd[i, :]`, rows in order. Buffers: dst, ids, upd; numbers:
-    /// rows of dst, number of ids, row length. Ids out of range fail.
+    /// rows of dst, number of ids, row length, and whether ids out of range are left
+    /// out; otherwise they fail.
     ScatterAddRows = 0: Signature {
         name: "scatter_add_rows",
         bufs: &[
@@ -97,10 +98,11 @@ routines! {
             buffer(Elements::Index, &[1]),
             buffer(Elements::AsFirst, &[1, 2]),
         ],
-        ints: 3,
+        ints: 4,
         may_fail: true,
     },
-    /// `dst[ids[i], :] = upd[i, :]`, the last one wins. As above.
+    /// `dst[ids[i], :] = upd[i, :]`, the last one wins. As above, but ids out of range
+    /// always fail.
     ScatterSetRows = 1: Signature {
         name: "scatter_set_rows",
         bufs: &[

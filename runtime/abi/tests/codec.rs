@@ -93,7 +93,11 @@ fn sample() -> Plan {
             }]
             .into(),
         },
-        Step::Call(Call { func: Func::ScatterAddRows, bufs: vec![2, 6, 4], ints: vec![0, 1, 0] }),
+        Step::Call(Call {
+            func: Func::ScatterAddRows,
+            bufs: vec![2, 6, 4],
+            ints: vec![0, 1, 0, 1],
+        }),
         Step::Call(Call { func: Func::Zero, bufs: vec![1], ints: vec![] }),
         Step::CheckIndex(CheckIndex {
             ids: 6,

@@ -78,14 +78,15 @@ unsafe fn add<T: Copy>(dst: *mut T, src: *const T, n: usize, f: impl Fn(T, T) ->
     }
 }
 
-/// Applies `update` to each named row, in order. Fails before the first change
-/// when an id is out of range.
+/// Applies `update` to each named row, in order. Ids out of range are left out, or it
+/// fails before the first change.
 ///
 /// # Safety
 /// As [`call`].
 unsafe fn rows(args: &Args, size: usize, update: impl Fn(*mut u8, *const u8, usize)) -> Result<()> {
     let [(dst, _), (ids, id_type), (upd, _), ..] = args.bufs;
-    let [rows, count, width, ..] = args.ints;
+    let [rows, count, width, drop] = args.ints;
+    let exists = |id: i64| usize::try_from(id).is_ok_and(|r| r < rows);
     // SAFETY: there are `count` ids of this type.
     let id = |i: usize| unsafe {
         match id_type {
@@ -94,7 +95,7 @@ unsafe fn rows(args: &Args, size: usize, update: impl Fn(*mut u8, *const u8, usi
         }
     };
     for i in 0..count {
-        if usize::try_from(id(i)).map_or(true, |r| r >= rows) {
+        if drop == 0 && !exists(id(i)) {
             return Err(Error::data(
                 "E0510",
                 format!("row {} of {rows} does not exist, so it cannot be updated", id(i)),
@@ -102,7 +103,7 @@ unsafe fn rows(args: &Args, size: usize, update: impl Fn(*mut u8, *const u8, usi
             .note(format!("index number {i} of the update asks for it")));
         }
     }
-    for i in 0..count {
+    for i in (0..count).filter(|i| exists(id(*i))) {
         let row = id(i) as usize;
         // SAFETY: `row < rows` and `i < count`, both checked.
         unsafe { update(dst.add(row * width * size), upd.add(i * width * size), width) };
@@ -115,13 +116,17 @@ mod tests {
     use super::*;
 
     fn scatter(func: Func, ids: &[i64]) -> Result<Vec<f32>> {
+        scatter_or(func, ids, false)
+    }
+
+    fn scatter_or(func: Func, ids: &[i64], drop: bool) -> Result<Vec<f32>> {
         let mut dst = vec![0f32; 6];
         let upd = [1f32, 2., 3., 4., 5., 6.];
         let mut args = Args::of(24);
         args.bufs[0] = (dst.as_mut_ptr().cast(), DType::F32);
         args.bufs[1] = (ids.as_ptr().cast_mut().cast(), DType::I64);
         args.bufs[2] = (upd.as_ptr().cast_mut().cast(), DType::F32);
-        args.ints = [3, ids.len(), 2, 0];
+        args.ints = [3, ids.len(), 2, drop.into()];
         // SAFETY: three rows of two; at most three ids.
         unsafe { call(func, &args)? };
         Ok(dst)
@@ -142,6 +147,8 @@ mod tests {
         for bad in [3, -1, i64::MAX, i64::MIN] {
             let e = scatter(Func::ScatterAddRows, &[0, bad]).unwrap_err();
             assert_eq!(e.code(), "E0510");
+            let left_out = scatter_or(Func::ScatterAddRows, &[0, bad, 1], true).unwrap();
+            assert_eq!(left_out, [1., 2., 5., 6., 0., 0.]);
         }
     }
 }

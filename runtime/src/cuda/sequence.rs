@@ -116,6 +116,8 @@ impl Tasks {
             | What::Up { bytes: 0, .. }
             | What::Down { bytes: 0, .. }
             | What::Copy { bytes: 0, .. } => vec![],
+            // There are no rows to write to.
+            What::Routine { ints, .. } if ints.first() == Some(&0) => vec![],
             What::Kernel { kernel, bufs, dims } => {
                 let entry = cuda.code.kernels.get(*kernel as usize).and_then(Option::as_ref);
                 launch(at, entry.ok_or_else(|| missing("a kernel"))?, bufs, None, dims)?

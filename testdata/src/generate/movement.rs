@@ -417,12 +417,13 @@ fn dynamic(g: &mut Gen) -> Option<usize> {
 }
 
 fn scatter(g: &mut Gen) -> Option<usize> {
-    let known = |v: &Value| v.rank() > 0 && v.shape[0].as_const().is_some_and(|n| n > 0);
-    let x = g.pick(|v| v.is_number() && known(v))?;
+    let x = g.pick(|v| v.is_number() && v.rank() > 0)?;
     let old = g.val(x).clone();
     let rows = g.size();
     let dtype = g.choose(&[DType::I32, DType::I64]);
-    let ids = g.ids(dtype, vec![rows.clone()], old.shape[0].as_const()?);
+    let known = old.shape[0].as_const().filter(|n| *n > 0);
+    let drop = known.is_none() || g.chance(3);
+    let ids = g.ids(dtype, vec![rows.clone()], known.unwrap_or(3) + i64::from(drop));
     let mut shape = old.shape.clone();
     shape[0] = rows.clone();
     if !g.small(&shape) {
@@ -440,5 +441,6 @@ fn scatter(g: &mut Gen) -> Option<usize> {
         value.hi += other.hi.max(0.0) * most;
         value.exact = old.exact.zip(other.exact).map(|(a, b)| a.max(b));
     }
-    g.expr(format!("scatter_add({{{x}}}, {{{ids}}}, {{{updates}}})"), value)
+    let bounds = if drop { ", bounds: \"drop\"" } else { "" };
+    g.expr(format!("scatter_add({{{x}}}, {{{ids}}}, {{{updates}}}{bounds})"), value)
 }

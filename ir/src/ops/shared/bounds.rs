@@ -74,6 +74,11 @@ pub fn is_checked(attrs: &Attrs) -> bool {
     attrs.str("bounds") == CHECK
 }
 
+/// Whether indices out of range are left out.
+pub fn drops(attrs: &Attrs) -> bool {
+    attrs.str("bounds") == DROP
+}
+
 /// Attributes of an op whose indices are known to be in range, or meant not to be.
 pub fn unchecked(op: Op, mut attrs: Attrs) -> Attrs {
     if let Some(mut other) = otherwise(op) {

@@ -44,7 +44,7 @@ impl Planner<'_> {
                     false => Routine::ScatterSetRows,
                 };
                 let (ids, updates) = (node.operands[0], node.operands[1]);
-                let step = self.scatter(routine, dst, &ty, ids, updates);
+                let step = self.scatter(routine, dst, &ty, (ids, updates), false);
                 steps.push(step);
             }
             (StepKind::Restore, Some(v)) => {
