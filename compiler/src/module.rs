@@ -335,32 +335,27 @@ impl Module {
     }
 
     /// The worker's part of an entry that is divided: the entry's own results, and all
-    /// of them as servers take them.
+    /// of them as servers take them. None if a server was lost.
     pub(crate) fn call_part<'a>(
         &self,
-        layout: &tfc_runtime::net::ps::layout::Layout,
+        client: &mut tfc_runtime::net::ps::client::Client,
         feeds: impl Feeds<'a>,
-    ) -> Result<(Outputs, Vec<tfc_runtime::TensorBuf>)> {
-        let all = self.with_prepared(layout.gradients, feeds, |prepared| {
-            let ports = prepared.results().iter();
-            let mut all = ports
-                .map(|p| tfc_runtime::TensorBuf::zeros(p.dtype, &prepared.shape(p)))
-                .collect::<tfc_runtime::Result<Vec<_>>>()?;
-            let mut views: Vec<ResultView<'_>> =
-                all.iter_mut().map(|t| ResultView { data: t.bytes_mut() }).collect();
-            prepared.run(&mut views, &CallOptions::new())?;
-            Ok(all)
+    ) -> Result<Option<(Outputs, Vec<tfc_runtime::TensorBuf>)>> {
+        let part = client.layout().gradients;
+        let all = self.with_views(part, feeds, |views| {
+            client.compute(&self.model, views, &CallOptions::new()).map_err(in_rust)
         })?;
+        let Some(all) = all else { return Ok(None) };
         let mut values = vec![];
-        for t in all.iter().take(layout.results) {
+        for t in all.iter().take(client.layout().results) {
             let mut value = Value::zeros(t.dtype, &t.shape)?;
             value.bytes_mut().copy_from_slice(t.bytes());
             tidy(value.dtype(), value.bytes_mut());
             values.push(value);
         }
-        let whole = self.model.plan().entries[layout.gradients].replica_of;
-        let names = self.names[whole.map_or(layout.gradients, |e| e as usize)].clone();
-        Ok((Outputs { names, values }, all))
+        let whole = self.model.plan().entries[part].replica_of;
+        let names = self.names[whole.map_or(part, |e| e as usize)].clone();
+        Ok(Some((Outputs { names, values }, all)))
     }
 
     fn call_index_into<'a, 'r>(
@@ -393,6 +388,18 @@ impl Module {
         feeds: impl Feeds<'a>,
         run: impl FnOnce(Prepared<'_>) -> Result<R>,
     ) -> Result<R> {
+        self.with_views(index, feeds, |views| {
+            run(self.model.prepare(index, views).map_err(in_rust)?)
+        })
+    }
+
+    /// Feeds in the order of the parameters.
+    fn with_views<'a, R>(
+        &self,
+        index: usize,
+        feeds: impl Feeds<'a>,
+        run: impl FnOnce(&[FeedView<'_>]) -> Result<R>,
+    ) -> Result<R> {
         feeds.give(|given| {
             let ordered;
             let views = match given {
@@ -402,7 +409,7 @@ impl Module {
                     &ordered[..]
                 }
             };
-            run(self.model.prepare(index, views).map_err(in_rust)?)
+            run(views)
         })
     }
 

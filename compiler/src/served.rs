@@ -91,7 +91,10 @@ impl Worker {
     /// and has them applied. The entry's own results; none if a server was lost
     /// meanwhile, and the step is to be done again.
     pub fn step<'a>(&mut self, feeds: impl Feeds<'a>, share: f64) -> Result<Option<Outputs>> {
-        let (own, all) = self.module.call_part(self.client.layout(), feeds)?;
+        let Some((own, all)) = self.module.call_part(&mut self.client, feeds)? else {
+            self.sync()?;
+            return Ok(None);
+        };
         match self.client.step(&self.module.model, self.next, share, &all)? {
             Stepped::Done { next, .. } => {
                 self.next = next;

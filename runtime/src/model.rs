@@ -548,6 +548,13 @@ impl Model {
         vars.into_iter().try_for_each(|var| self.var_was_set(var))
     }
 
+    /// Overwrites some rows of a variable, which stand in `data` one after the other.
+    pub fn write_rows(&self, var: usize, rows: &[usize], data: &[u8]) -> Result<()> {
+        self.check_var(var)?;
+        self.state.write_rows(var, rows, data)?;
+        self.var_was_set(var)
+    }
+
     /// Lends all variables, with their names: as they are between two calls.
     pub fn with_vars<T>(
         &self,

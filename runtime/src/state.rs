@@ -454,6 +454,33 @@ impl State {
         self.put(var, value.data)
     }
 
+    /// Overwrites some rows of a variable.
+    pub fn write_rows(&self, var: usize, rows: &[usize], data: &[u8]) -> Result<()> {
+        let all = self.shape(var).first().copied().unwrap_or(0);
+        let width = self.byte_len(var).checked_div(all).unwrap_or(0);
+        if rows.iter().any(|r| *r >= all) || rows.len().checked_mul(width) != Some(data.len()) {
+            return Err(Error::data("E0604", "these are not rows of the variable"));
+        }
+        let ids = [var as u32];
+        let _held = self.hold_plain(&[], &ids);
+        let each = rows.iter().enumerate().map(|(i, r)| (r * width, i * width));
+        if let Place::Here(bytes) = self.place(var) {
+            for (to, from) in each {
+                // SAFETY: the row is within the memory, which is the holder's alone.
+                unsafe {
+                    let to = bytes.as_ptr().add(to);
+                    to.copy_from_nonoverlapping(data[from..].as_ptr(), width);
+                }
+            }
+            return Ok(());
+        }
+        let mut whole = self.contents(var)?.into_owned();
+        for (to, from) in each {
+            whole[to..to + width].copy_from_slice(&data[from..from + width]);
+        }
+        self.put(var, &whole)
+    }
+
     /// Overwrites several variables at once: no call sees some of them old and
     /// some new. Nothing changes unless all values fit. The values' memory becomes
     /// the variables'.

@@ -121,6 +121,11 @@ const KNOWN_OPS: &[(&str, &[&str], &str)] = &[
     ),
     ("passes/src/replicas.rs", &["AllReduce"], "the pass is what the op means"),
     ("passes/src/servers", &["AllReduce"], "where an entry is cut"),
+    (
+        "passes/src/servers/rows.rs",
+        &["Gather", "ScatterAdd", "Neg", "Mul", "Div", "Add", "Sub"],
+        "rows of a table that are used, and what leaves the others as they are",
+    ),
     ("passes/src/egraph/region.rs", &["Add"], "the parts of a gradient are summed with it"),
     ("passes/src/probe", &["StopGradient"], "what finite differences must hold still"),
 ];

@@ -77,6 +77,101 @@ fn rows_and_scalars_and_what_workers_are_fed() {
     close(&variables(dir.join("one.safetensors")), &variables(dir.join("ps.safetensors")));
 }
 
+/// Words of a text, and which class it is of. The table is large enough to be taken by
+/// rows, and is gathered from twice.
+fn words(rows: usize, optimizer: &str) -> String {
+    format!(
+        "graph m
+use nn
+use optim
+dim B
+var table: f32[{rows}, 8] = nn.glorot(seed: 1)
+var w: f32[8, 3] = nn.glorot(seed: 2)
+var b: f32[3] = zeros
+var step: i64[] = zeros
+entry train(words: i32[B, 6], y: i32[B]) -> (loss: f32[]) {{
+  step += 1
+  noise = random_uniform(step, shape: [4], dtype: f32)
+  some = cast(noise * 900.0, to: i32)
+  h = mean(table[words[:, 1:]], axis: 1) + table[words[:, 0]] + mean(table[some], axis: 0)
+  loss = mean(nn.softmax_xent(tanh(h) @ w + b, y))
+  minimize loss over [table, w, b] {optimizer}
+  return loss
+}}
+entry data(seed: i64[]) -> (words: i32[96, 6], y: i32[96]) {{
+  words = cast(random_uniform(seed, shape: [96, 6], dtype: f32) * 1000.0, to: i32)
+  return words, words[:, 0] % 3
+}}
+"
+    )
+}
+
+/// A folder with such a program.
+fn text(rows: usize, optimizer: &str) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("m.graph"), words(rows, optimizer)).unwrap();
+    ok(tfc(dir.path(), "compile m.graph -o m"));
+    ok(run(dir.path(), "./m data --feed seed=7 --out words=x.npy --out y=y.npy"));
+    dir
+}
+
+const READ: &str = "./m train --feed words=x.npy --feed y=y.npy --batch 24 --epochs 12";
+
+/// Whether the update changes rows that were not used (Adam), is not told what it
+/// would need alone (the norm of all gradients), or neither.
+#[test]
+fn tables_travel_by_rows() {
+    for optimizer in [
+        "with optim.sgd(lr: 0.5)",
+        "with optim.adagrad(lr: 0.1)",
+        "with optim.adam(lr: 1e-2)",
+        "through optim.clip_global_norm(limit: 0.1) with optim.sgd(lr: 0.5)",
+    ] {
+        let dir = text(4000, optimizer);
+        let dir = dir.path();
+        ok(run(dir, &format!("{READ} --state one.safetensors")));
+        ok(tfc(dir, &format!("launch --ps 2 -n 2 {READ} --state ps.safetensors")));
+        let one = variables(dir.join("one.safetensors"));
+        assert!(one.iter().any(|(name, v)| name == "table" && v.len() == 32000));
+        close(&one, &variables(dir.join("ps.safetensors")));
+        ok(tfc(dir, &format!("launch --ps 2 -n 2 {READ} --state again.safetensors")));
+        let bytes = |name: &str| std::fs::read(dir.join(name)).unwrap();
+        assert_eq!(bytes("ps.safetensors"), bytes("again.safetensors"), "{optimizer}");
+    }
+}
+
+/// The bytes that worker 0 says it has sent and got.
+fn traffic(rows: usize, mode: &str) -> Vec<f64> {
+    let dir = text(rows, "with optim.sgd(lr: 0.5)");
+    let out = tfc(dir.path(), &format!("launch --ps 2 -n 2 {READ} --mode {mode}"));
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    ok(out);
+    let line = err.lines().find(|l| l.contains("worker 0 sent")).unwrap_or_else(|| panic!("{err}"));
+    let number = |after: &str| {
+        let mut words = line.split(after).nth(1).unwrap().split([' ', ',']);
+        let n: f64 = words.next().unwrap().parse().unwrap();
+        match words.next() {
+            Some("bytes") => n,
+            Some("KiB") => n * 1024.0,
+            unit => panic!("{unit:?} in {line}"),
+        }
+    };
+    vec![number("sent "), number("got ")]
+}
+
+#[test]
+fn messages_do_not_grow_with_the_table() {
+    for mode in ["ps-sync", "ps-async"] {
+        let (small, large) = (traffic(4000, mode), traffic(400_000, mode));
+        for (small, large) in small.iter().zip(&large) {
+            // But for how often the chief asks whether all are done.
+            assert!((small - large).abs() < 0.02 * small, "{mode}: {small} and {large}");
+            // 48 steps of 12 texts, of 6 words each. The table has 128 kB.
+            assert!(*small > 48.0 * 1e3 && *small < 48.0 * 6e3, "{mode}: {small}");
+        }
+    }
+}
+
 #[test]
 fn gradients_are_applied_as_they_come() {
     let dir = project();

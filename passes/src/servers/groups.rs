@@ -1,6 +1,6 @@
 //! Dividing an update into groups of variables, and what they have in common.
 
-use super::{Update, spreads_scalar};
+use super::{Update, rows, spreads_scalar};
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_abi::parts::{ELEMENTS, Part, Wire};
@@ -218,7 +218,12 @@ impl Homes {
 }
 
 /// The servers' parts.
-pub(super) fn groups(graph: &Graph, func: &Func, u: &Update) -> Result<Vec<Func>, Stop> {
+pub(super) fn groups(
+    graph: &Graph,
+    func: &Func,
+    u: &Update,
+    sparse: &BTreeSet<u32>,
+) -> Result<Vec<Func>, Stop> {
     let mut homes = Homes::find(u, false);
     let (mut parts, mut shared) = homes.wires(u);
     if !homes.one_round(u, &parts) {
@@ -267,7 +272,10 @@ pub(super) fn groups(graph: &Graph, func: &Func, u: &Update) -> Result<Vec<Func>
             let mut stops = given.clone();
             stops.extend(foreign.filter_map(|v| name(v, &shared, Wire::Shared)));
             let part = slice(graph, u, &Part::Update(g).name(&func.name), &stops, &results)?;
-            out.push(any_elements(graph, &part)?.unwrap_or(part));
+            out.push(match any_elements(graph, &part)? {
+                Some(flat) => rows::alone(flat, sparse),
+                None => part,
+            });
         }
     }
     let mut results: Vec<(ValueId, String)> =
@@ -282,7 +290,7 @@ pub(super) fn groups(graph: &Graph, func: &Func, u: &Update) -> Result<Vec<Func>
 }
 
 /// The number a variable has in the plan.
-fn plan_index(graph: &Graph, var: VarId) -> u32 {
+pub(super) fn plan_index(graph: &Graph, var: VarId) -> u32 {
     graph.vars.iter().filter(|(id, v)| *id < var && v.symbol.is_variable()).count() as u32
 }
 

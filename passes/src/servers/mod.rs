@@ -17,6 +17,7 @@
 //! - An entry that cannot be divided has no parts, and servers refuse it.
 
 mod groups;
+mod rows;
 
 use crate::util::{Stop, rewrite};
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,8 +35,10 @@ pub(crate) fn divide(graph: &Graph, func: &Func) -> Result<Vec<Func>, Stop> {
     if update.written.is_empty() || !stale_free(func, &flow, &update) {
         return Ok(vec![]);
     }
-    let mut parts = vec![gradients(graph, func, &flow, &update)?];
-    parts.extend(groups::groups(graph, func, &update)?);
+    let (whole, sparse) = gradients(graph, func, &update)?;
+    let mut parts = vec![worker(graph, &whole, &flow, &update)?];
+    parts.extend(rows::used(graph, func, &whole, &flow, &update)?);
+    parts.extend(groups::groups(graph, func, &update, &sparse)?);
     for part in &mut parts {
         part.replica = true;
         part.span = func.span;
@@ -349,24 +352,9 @@ fn has_dims(func: &Func, node: &Node) -> bool {
 /// Whether nothing but the update sees what the update has written.
 fn stale_free(func: &Func, flow: &Flow, update: &Update) -> bool {
     let ours = |id: NodeId| is_left_out(func, flow, update, id);
-    let mut live: BTreeSet<NodeId> = BTreeSet::new();
-    let mut stack: Vec<ValueId> = func.results().to_vec();
-    stack.extend(update.grads.iter().chain(&update.crosses).map(|(old, _)| *old));
-    for &id in &func.regions[func.body].nodes {
-        let node = &func.nodes[id];
-        let effect = !matches!(node.op.def().effect, Effect::Pure | Effect::Read);
-        if effect && !ours(id) {
-            live.insert(id);
-            stack.extend(&node.operands);
-            for_inner(func, node, &mut |inner| stack.extend(&inner.operands));
-        }
-    }
-    while let Some(value) = stack.pop() {
-        if let Some(id) = func.def(value).filter(|id| live.insert(*id)) {
-            stack.extend(&func.nodes[id].operands);
-            for_inner(func, &func.nodes[id], &mut |inner| stack.extend(&inner.operands));
-        }
-    }
+    let mut needed: Vec<ValueId> = func.results().to_vec();
+    needed.extend(update.grads.iter().chain(&update.crosses).map(|(old, _)| *old));
+    let live = live(func, needed, &ours);
     let stale = |id: &NodeId| flow.before.get(id).is_some_and(|write| ours(*write));
     let reads_inside = |id: &NodeId| {
         let mut found = false;
@@ -379,30 +367,68 @@ fn stale_free(func: &Func, flow: &Flow, update: &Update) -> bool {
     !live.iter().any(|id| stale(id) || reads_inside(id))
 }
 
+/// What these values and all effects need, but those that are left out.
+fn live(
+    func: &Func,
+    mut stack: Vec<ValueId>,
+    left_out: &dyn Fn(NodeId) -> bool,
+) -> BTreeSet<NodeId> {
+    let mut live: BTreeSet<NodeId> = BTreeSet::new();
+    for &id in &func.regions[func.body].nodes {
+        let node = &func.nodes[id];
+        let effect = !matches!(node.op.def().effect, Effect::Pure | Effect::Read);
+        if effect && !left_out(id) {
+            live.insert(id);
+            stack.extend(&node.operands);
+            for_inner(func, node, &mut |inner| stack.extend(&inner.operands));
+        }
+    }
+    while let Some(value) = stack.pop() {
+        if let Some(id) = func.def(value).filter(|id| live.insert(*id)) {
+            stack.extend(&func.nodes[id].operands);
+            for_inner(func, &func.nodes[id], &mut |inner| stack.extend(&inner.operands));
+        }
+    }
+    live
+}
+
 fn follows_write(func: &Func, id: NodeId, ours: &dyn Fn(NodeId) -> bool) -> bool {
     func.regions[func.body].nodes.iter().take_while(|n| **n != id).any(|n| ours(*n))
 }
 
-/// The worker's part: the entry without its update, and what the update needs.
-fn gradients(graph: &Graph, func: &Func, flow: &Flow, update: &Update) -> Result<Func, Stop> {
+/// The entry with what the update needs among its results, and which gradients are
+/// there as rows.
+fn gradients(graph: &Graph, func: &Func, update: &Update) -> Result<(Func, BTreeSet<u32>), Stop> {
     let mut whole = func.clone();
     whole.name = Part::Gradients.name(&func.name);
-    let body = whole.body;
-    let lists = [
-        (&update.grads, Wire::Grad as fn(u32) -> Wire),
-        (&update.crosses, Wire::Cross as fn(u32) -> Wire),
-    ];
-    for (list, wire) in lists {
-        for (k, (old, _)) in (0u32..).zip(list) {
-            whole.regions[body].results.push(*old);
-            whole.result_names.push(wire(k).name());
+    let mut sparse = BTreeSet::new();
+    let mut results = vec![];
+    for (k, (old, _)) in (0u32..).zip(&update.grads) {
+        match rows::of_gradient(graph, &mut whole, *old)? {
+            Some((ids, rows)) => {
+                sparse.insert(k);
+                results.push((ids, Wire::Ids(k)));
+                results.push((rows, Wire::Rows(k)));
+            }
+            None => results.push((*old, Wire::Grad(k))),
         }
     }
-    rewrite(graph, &whole, &mut |r, id| {
+    results.extend((0u32..).zip(&update.crosses).map(|(k, (old, _))| (*old, Wire::Cross(k))));
+    let body = whole.body;
+    for (value, wire) in results {
+        whole.regions[body].results.push(value);
+        whole.result_names.push(wire.name());
+    }
+    Ok((whole, sparse))
+}
+
+/// The worker's part of that: without the update.
+fn worker(graph: &Graph, whole: &Func, flow: &Flow, update: &Update) -> Result<Func, Stop> {
+    rewrite(graph, whole, &mut |r, id| {
         let node = &r.old.nodes[id];
         Ok(match kind(node) {
             Kind::AllReduce => Some(vec![r.get(node.operands[0])]),
-            _ if is_left_out(func, flow, update, id) => Some(vec![]),
+            _ if is_left_out(whole, flow, update, id) => Some(vec![]),
             _ => None,
         })
     })

@@ -352,8 +352,11 @@ impl Worker<'_> {
             let shapes = data.shapes(mine.1 - mine.0);
             let rows = order.as_ref().map(|(_, rows)| rows.as_slice());
             let views = data.batch(&shapes, rows, mine.0, mine.1, &mut scratch)?;
-            let mut out =
-                self.model.call_with(self.client.layout().gradients, &views, &session.options)?;
+            let Some(mut out) = self.client.compute(self.model, &views, &session.options)? else {
+                step = self.sync(&mut begun, again, console)?;
+                epoch_of = u64::MAX;
+                continue;
+            };
             if signals::raised() && !told {
                 told = true;
                 if !self.is_chief() && matches!(self.served.rule, Rule::Apart { .. }) {
@@ -449,7 +452,7 @@ impl Worker<'_> {
             );
             self.session.say(console, &text);
         }
-        let [sent, taken, _] = self.client.traffic;
+        let [sent, taken] = self.client.traffic;
         let waits: Vec<String> = self
             .client
             .waited

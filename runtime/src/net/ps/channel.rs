@@ -16,6 +16,8 @@ pub(super) enum Kind {
     Shared,
     Apply,
     Pull,
+    /// Some rows of tables.
+    Rows,
     Done,
     Leave,
     Stop,
@@ -32,13 +34,14 @@ pub(super) enum Kind {
     Failed,
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 16] = [
     Kind::Status,
     Kind::Init,
     Kind::Push,
     Kind::Shared,
     Kind::Apply,
     Kind::Pull,
+    Kind::Rows,
     Kind::Done,
     Kind::Leave,
     Kind::Stop,

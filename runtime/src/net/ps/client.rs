@@ -12,12 +12,15 @@ use super::super::tls::{self, Tls};
 use super::super::{Moment, hpack, mesh};
 use super::channel::{ALL, BROKEN, Channel, Head, Kind, OVER, STOP};
 use super::layout::{Layout, Shape};
+use super::rows::{self, Rows};
 use super::server::{CROSS, SERVE, misfit, take};
+use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Kind as ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
-use crate::tensor::TensorBuf;
-use std::collections::BTreeMap;
+use crate::tensor::{FeedView, TensorBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,8 +61,10 @@ pub struct Client {
     entry: String,
     channels: Vec<Option<Channel>>,
     age: u64,
-    /// Bytes sent, bytes taken, nanoseconds waited.
-    pub traffic: [u64; 3],
+    /// Bytes sent and taken in steps.
+    pub traffic: [u64; 2],
+    /// The same for all variables, from files and to them.
+    pub carried: [u64; 2],
     pub waited: Vec<Duration>,
     tls: Option<Arc<Tls>>,
 }
@@ -80,7 +85,8 @@ impl Client {
             graph: hex(&model.plan().graph_hash),
             entry: String::new(),
             age: 0,
-            traffic: [0; 3],
+            traffic: [0; 2],
+            carried: [0; 2],
         })
     }
 
@@ -297,7 +303,18 @@ impl Client {
             }
             questions.push((s, Head::new(Kind::Init, age, step), body));
         }
-        self.ask(&questions, "the variables", self.job.timeout + SLACK).map(drop)
+        let before = self.traffic;
+        let answers = self.ask(&questions, "the variables", self.job.timeout + SLACK);
+        self.set_apart(before);
+        answers.map(drop)
+    }
+
+    /// What was sent and taken since then was not part of a step.
+    fn set_apart(&mut self, before: [u64; 2]) {
+        for (i, was) in before.into_iter().enumerate() {
+            self.carried[i] += self.traffic[i] - was;
+            self.traffic[i] = was;
+        }
     }
 
     fn values(&self, model: &Model) -> Result<BTreeMap<u32, TensorBuf>> {
@@ -316,7 +333,12 @@ impl Client {
     pub fn pull(&mut self, model: &Model, all: bool) -> Result<()> {
         let flags = if all { ALL } else { 0 };
         let head = Head { flags, ..Head::new(Kind::Pull, self.age, 0) };
-        let answers = self.ask(&self.everybody(head), "the variables", self.job.timeout + SLACK)?;
+        let before = self.traffic;
+        let answers = self.ask(&self.everybody(head), "the variables", self.job.timeout + SLACK);
+        if all {
+            self.set_apart(before);
+        }
+        let answers = answers?;
         if answers.iter().any(|(h, _)| h.age != self.age && self.rank.is_some()) {
             return Err(rolled());
         }
@@ -350,6 +372,78 @@ impl Client {
         model.write_vars(values.into_iter().map(|(v, t)| (v as usize, t)).collect())
     }
 
+    /// Runs the worker's part, with the rows of tables that it reads as the servers have
+    /// them; none if a server was lost, as in [`Stepped::Lost`].
+    pub fn compute(
+        &mut self,
+        model: &Model,
+        feeds: &[FeedView<'_>],
+        options: &CallOptions,
+    ) -> Result<Option<Vec<TensorBuf>>> {
+        match self.fetch(model, feeds, options) {
+            Err(e) if again(&e) => return Ok(None),
+            other => other?,
+        }
+        model.call_with(self.layout.gradients, feeds, options).map(Some)
+    }
+
+    /// Brings the rows of tables that a step reads into the model.
+    fn fetch(
+        &mut self,
+        model: &Model,
+        feeds: &[FeedView<'_>],
+        options: &CallOptions,
+    ) -> Result<()> {
+        let Some(used) = self.layout.used else { return Ok(()) };
+        let results = model.call_with(used, feeds, options)?;
+        let mut wanted: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (&var, ids) in self.layout.tables.iter().zip(&results) {
+            let last = rows::extent(self.layout.var(var)).0.saturating_sub(1) as i64;
+            let ids = ids.as_slice::<i64>().unwrap_or(&[]);
+            // One out of range means the nearest, or is an error of the step itself.
+            let ids: BTreeSet<usize> = ids.iter().map(|i| (*i).clamp(0, last) as usize).collect();
+            wanted.insert(var, ids.into_iter().collect());
+        }
+        let of = |var: u32, within: &Range<usize>| {
+            let ids = wanted.get(&var).map_or(&[][..], Vec::as_slice);
+            let at = |row: usize| ids.partition_point(|id| *id < row);
+            &ids[at(within.start)..at(within.end)]
+        };
+        let mut questions = vec![];
+        for s in 0..self.servers.len() {
+            let mut body = vec![];
+            for (var, _, rows) in self.layout.tables_on(s) {
+                let ids = of(var, &rows);
+                body.extend((ids.len() as u64).to_le_bytes());
+                body.extend(ids.iter().flat_map(|id| ((id - rows.start) as u64).to_le_bytes()));
+            }
+            if !body.is_empty() {
+                questions.push((s, Head::new(Kind::Rows, self.age, 0), body));
+            }
+        }
+        let wait = self.job.timeout + SLACK;
+        let answers = self.ask(&questions, "the rows of tables", wait)?;
+        if answers.iter().any(|(h, _)| h.kind != Kind::Ok || h.age != self.age) {
+            return Err(rolled());
+        }
+        for ((s, ..), (_, body)) in questions.iter().zip(&answers) {
+            let mut body = body.as_slice();
+            for (var, _, rows) in self.layout.tables_on(*s) {
+                let ids = of(var, &rows);
+                let (_, width) = rows::extent(self.layout.var(var));
+                let Some((data, rest)) = body.split_at_checked(ids.len() * width) else {
+                    return Err(misfit("a message is cut short"));
+                };
+                body = rest;
+                model.write_rows(var as usize, ids, data)?;
+            }
+            if !body.is_empty() {
+                return Err(misfit("a server has other tables"));
+            }
+        }
+        Ok(())
+    }
+
     /// One step: `results` are those of the worker's part, `share` is how much of the
     /// step's examples they are of. The new variables are in the model afterwards.
     pub fn step(
@@ -374,8 +468,10 @@ impl Client {
     ) -> Result<Stepped> {
         let wait = self.job.timeout + SLACK;
         let head = Head { share, ..Head::new(Kind::Push, self.age, step) };
-        let pushes: Vec<_> =
-            (0..self.servers.len()).map(|s| (s, head, self.gradients(s, results))).collect();
+        let sparse = self.sparse(results)?;
+        let pushes: Vec<_> = (0..self.servers.len())
+            .map(|s| (s, head, self.gradients(s, results, &sparse)))
+            .collect();
         let answers = self.ask(&pushes, "the gradients", wait)?;
         drop(pushes);
         // The first server's word: all workers of a step must hear the same.
@@ -458,14 +554,37 @@ impl Client {
         Ok(Some((parts.values().flat_map(|t| t.bytes()).copied().collect(), scalars)))
     }
 
+    /// The gradients that are zero but for some rows.
+    fn sparse(&self, results: &[TensorBuf]) -> Result<BTreeMap<u32, Rows>> {
+        let mut out = BTreeMap::new();
+        for (k, (source, shape)) in (0u32..).zip(self.layout.sources.iter().zip(&self.layout.grads))
+        {
+            if source.rows
+                && let (Some(ids), Some(rows)) =
+                    (results.get(source.at - 1), results.get(source.at))
+            {
+                out.insert(k, Rows::collect(ids, rows, shape)?);
+            }
+        }
+        Ok(out)
+    }
+
     /// The body of a `Push`.
-    fn gradients(&self, server: usize, results: &[TensorBuf]) -> Vec<u8> {
+    fn gradients(
+        &self,
+        server: usize,
+        results: &[TensorBuf],
+        sparse: &BTreeMap<u32, Rows>,
+    ) -> Vec<u8> {
         let l = &self.layout;
-        let grads = results.get(l.results..).unwrap_or(&[]);
         let mut body = vec![];
-        for (k, range) in l.grads_to(server) {
-            if let Some(bytes) = grads.get(k as usize).and_then(|g| g.bytes().get(range)) {
-                body.extend_from_slice(bytes);
+        for (k, bytes, rows) in l.grads_to(server) {
+            let whole = results.get(l.sources[k as usize].at);
+            match (sparse.get(&k), rows) {
+                (Some(sparse), Some(rows)) => sparse.write(rows, &mut body),
+                _ => {
+                    body.extend_from_slice(whole.and_then(|g| g.bytes().get(bytes)).unwrap_or(&[]))
+                }
             }
         }
         if server == 0 {
@@ -474,7 +593,8 @@ impl Client {
                 body.extend(x.to_le_bytes());
             }
         }
-        for cross in grads.iter().skip(l.grads.len()) {
+        let crosses = results.len().saturating_sub(l.crosses.len());
+        for cross in &results[crosses..] {
             body.extend((cross.shape.len() as u64).to_le_bytes());
             body.extend(cross.shape.iter().flat_map(|n| (*n as u64).to_le_bytes()));
             body.extend_from_slice(cross.bytes());

@@ -38,6 +38,16 @@ pub struct Run {
     pub results: Vec<Wire>,
 }
 
+/// Where a gradient is among the results of the worker's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub at: usize,
+    pub rows: bool,
+}
+
+/// Tables up to this many bytes are taken whole: asking for rows is a message more.
+const SMALL: usize = 64 << 10;
+
 /// Variables that are together on a server, with what becomes of them.
 #[derive(Clone, Debug)]
 pub struct Group {
@@ -45,6 +55,8 @@ pub struct Group {
     pub update: Option<Run>,
     /// The update takes tensors as rows of elements, any number of them.
     pub flat: bool,
+    /// It is given rows of its gradient alone, and the same rows of its variables.
+    pub by_rows: bool,
     /// So that a server may have some rows alone.
     pub splits: bool,
     /// Variables of the plan.
@@ -66,6 +78,8 @@ pub struct Shard {
 pub struct Layout {
     /// What workers run.
     pub gradients: usize,
+    /// And before it: which rows of tables it reads.
+    pub used: Option<usize>,
     /// Results of the entry itself; gradients and the like come after them.
     pub results: usize,
     pub shared: Option<Run>,
@@ -77,14 +91,19 @@ pub struct Layout {
     pub servers: usize,
     /// By number.
     pub grads: Vec<Shape>,
+    /// Where they are among the worker's results. Those that come as rows have the
+    /// numbers of these before them.
+    pub sources: Vec<Source>,
     /// What else workers send: element types, by number.
     pub crosses: Vec<DType>,
     /// Float scalars among the results of the entry.
     pub scalars: Vec<usize>,
     pub parts: BTreeMap<u32, Shape>,
     pub shareds: BTreeMap<u32, Shape>,
-    /// Variables workers compute with.
+    /// Variables workers compute with, and take whole.
     pub read: BTreeSet<u32>,
+    /// Variables of which they take some rows, in the order of the results of `used`.
+    pub tables: Vec<u32>,
     /// Where in the graph gradients are combined, for messages.
     pub place: String,
     vars: Vec<Shape>,
@@ -104,6 +123,7 @@ impl Layout {
         let shape = |e: usize, port: &Port| fixed(plan, e, port);
         let mut out = Layout {
             gradients,
+            used: plan.part(entry, Part::Used),
             results,
             shared: plan.part(entry, Part::Shared).map(|e| run(plan, e)),
             home_vars: vec![],
@@ -112,18 +132,27 @@ impl Layout {
             shards: vec![],
             servers,
             grads: vec![],
+            sources: vec![],
             crosses: vec![],
             scalars: vec![],
             parts: BTreeMap::new(),
             shareds: BTreeMap::new(),
             read: BTreeSet::new(),
+            tables: vec![],
             place: place(plan, entry),
             vars: vars.collect(),
         };
-        for port in worker.results.iter().skip(results) {
+        for (at, port) in worker.results.iter().enumerate().skip(results) {
             match Wire::of(&port.name) {
                 Some(Wire::Grad(_)) => {
                     out.grads.push(shape(gradients, port).ok_or_else(|| cannot(plan, entry))?);
+                    out.sources.push(Source { at, rows: false });
+                }
+                Some(Wire::Ids(_)) => {}
+                Some(Wire::Rows(_)) => {
+                    // Of which tensor they are rows, its update says.
+                    out.grads.push(Shape { dtype: port.dtype, sizes: vec![] });
+                    out.sources.push(Source { at, rows: true });
                 }
                 _ => out.crosses.push(port.dtype),
             }
@@ -152,19 +181,41 @@ impl Layout {
             }
             let vars =
                 wires.iter().filter_map(|w| if let Wire::Var(v) = w { Some(*v) } else { None });
-            let grads =
-                wires.iter().filter_map(|w| if let Wire::Grad(k) = w { Some(*k) } else { None });
-            let (vars, grads) = (vars.collect(), grads.collect());
-            out.groups.push(Group { summary, update, flat, splits, vars, grads });
+            let grads: BTreeSet<u32> = wires
+                .iter()
+                .filter_map(|w| match w {
+                    Wire::Grad(k) | Wire::Rows(k) => Some(*k),
+                    _ => None,
+                })
+                .collect();
+            let by_rows = flat && wires.iter().any(|w| matches!(w, Wire::Rows(_)));
+            let (vars, grads) = (vars.collect(), grads.into_iter().collect());
+            out.groups.push(Group { summary, update, flat, by_rows, splits, vars, grads });
+        }
+        // The tensors of an update for any number of elements are all of one shape.
+        let tensors: Vec<(Vec<u32>, Shape)> = out
+            .groups
+            .iter()
+            .filter(|g| g.flat)
+            .filter_map(|g| {
+                let vars = g.vars.iter().filter_map(|v| out.vars.get(*v as usize));
+                let shape = vars.clone().find(|s| !s.sizes.is_empty())?;
+                Some((g.grads.clone(), shape.clone()))
+            })
+            .collect();
+        for (grads, shape) in tensors {
+            out.know(&grads, &shape);
         }
         let taken: BTreeSet<u32> = out.groups.iter().flat_map(|g| &g.vars).copied().collect();
         let runs = out.groups.iter().flat_map(|g| g.summary.iter().chain(&g.update));
-        for r in runs.chain(&out.shared) {
+        let runs: Vec<Run> = runs.chain(&out.shared).cloned().collect();
+        for r in &runs {
             let e = &plan.entries[r.entry];
             let ports = e.params.iter().zip(&r.params).chain(e.results.iter().zip(&r.results));
             for (port, wire) in ports {
                 let Some(shape) = shape(r.entry, port) else { continue };
                 match wire {
+                    Wire::Grad(k) => out.know(&[*k], &shape),
                     Wire::Part(k) => drop(out.parts.insert(*k, shape)),
                     Wire::Shared(k) => drop(out.shareds.insert(*k, shape)),
                     _ => {}
@@ -187,11 +238,71 @@ impl Layout {
             && out.home_vars.iter().all(known)
             && out.groups.iter().flat_map(|g| &g.grads).all(|k| (*k as usize) < out.grads.len())
             && out.home_grads.iter().all(|k| (*k as usize) < out.grads.len());
-        if !fits {
+        let sized = out.sources.iter().zip(&out.grads);
+        let sized =
+            sized.filter(|(s, _)| s.rows).all(|(s, g)| s.at > results && !g.sizes.is_empty());
+        if !fits || !sized {
             return Err(cannot(plan, entry));
         }
         out.place_groups();
+        out.find_tables(plan);
         Ok(out)
+    }
+
+    /// The shape of gradients that come as rows.
+    fn know(&mut self, grads: &[u32], shape: &Shape) {
+        for &k in grads {
+            let source = self.sources.get(k as usize);
+            let grad = self.grads.get_mut(k as usize);
+            if let Some(grad) = grad.filter(|_| source.is_some_and(|s| s.rows)) {
+                grad.sizes = shape.sizes.clone();
+            }
+        }
+    }
+
+    /// Which variables workers take some rows of: large ones that servers have.
+    fn find_tables(&mut self, plan: &Plan) {
+        let Some(used) = self.used else { return };
+        let held: BTreeSet<u32> = self.groups.iter().flat_map(|g| &g.vars).copied().collect();
+        let mut all = vec![];
+        for port in &plan.entries[used].results {
+            match Wire::of(&port.name) {
+                Some(Wire::Var(v)) if held.contains(&v) => all.push(v),
+                // Not what it should be: everything is taken whole.
+                _ => return self.used = None,
+            }
+        }
+        let large = |v: &&u32| self.var(**v).bytes() > SMALL;
+        let large: BTreeSet<u32> = all.iter().filter(large).copied().collect();
+        if large.is_empty() {
+            return self.used = None;
+        }
+        self.read.retain(|v| !large.contains(v));
+        self.tables = all;
+    }
+
+    /// Whether workers take some rows of a variable at a time.
+    pub fn by_rows(&self, var: u32) -> bool {
+        self.tables.contains(&var) && !self.read.contains(&var)
+    }
+
+    /// The variables a server has of which workers take rows, with the number of its
+    /// shard there and the rows it has.
+    pub fn tables_on(&self, server: usize) -> Vec<(u32, usize, Range<usize>)> {
+        let mut out = vec![];
+        for (i, shard) in self.on(server).enumerate() {
+            let vars = self.groups[shard.group].vars.iter().filter(|v| self.by_rows(**v));
+            out.extend(vars.map(|&v| (v, i, self.rows(shard, self.var(v)))));
+        }
+        out
+    }
+
+    /// The rows of a tensor of this shape that a shard has.
+    pub fn rows(&self, shard: &Shard, shape: &Shape) -> Range<usize> {
+        let (rows, width) = super::rows::extent(shape);
+        let bytes = self.range(shard, shape);
+        let at = |byte: usize| byte.checked_div(width).unwrap_or(rows).min(rows);
+        at(bytes.start)..at(bytes.end)
     }
 
     fn place_groups(&mut self) {
@@ -271,16 +382,24 @@ impl Layout {
         out
     }
 
-    /// Bytes of the gradients that go to a server, in the order they are sent.
-    pub fn grads_to(&self, server: usize) -> Vec<(u32, Range<usize>)> {
+    /// Bytes of the gradients that go to a server, in the order they are sent, and of
+    /// those that come as rows which.
+    pub fn grads_to(&self, server: usize) -> Vec<(u32, Range<usize>, Option<Range<usize>>)> {
         let mut out = vec![];
+        let sparse = |k: u32| self.sources[k as usize].rows;
         for shard in self.on(server) {
             for &k in &self.groups[shard.group].grads {
-                out.push((k, self.range(shard, &self.grads[k as usize])));
+                let shape = &self.grads[k as usize];
+                let rows = sparse(k).then(|| self.rows(shard, shape));
+                out.push((k, self.range(shard, shape), rows));
             }
         }
         if server == 0 {
-            out.extend(self.home_grads.iter().map(|&k| (k, 0..self.grads[k as usize].bytes())));
+            for &k in &self.home_grads {
+                let shape = &self.grads[k as usize];
+                let rows = sparse(k).then(|| 0..super::rows::extent(shape).0);
+                out.push((k, 0..shape.bytes(), rows));
+            }
         }
         out
     }

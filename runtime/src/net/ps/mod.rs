@@ -5,6 +5,7 @@
 //! | [`layout`] | which server has which variables, or which rows of them |
 //! | [`server`] | keeps variables and runs the graph's own update on them |
 //! | [`client`] | the worker's side: gradients out, variables in |
+//! | [`rows`] | gradients of which only some rows are not zero |
 //! | [`channel`] | questions and answers over one link |
 //!
 //! The program is divided when it is compiled (`tfc_abi::parts`). Who the servers are
@@ -13,4 +14,5 @@
 mod channel;
 pub mod client;
 pub mod layout;
+mod rows;
 pub mod server;

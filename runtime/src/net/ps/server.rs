@@ -20,13 +20,16 @@ use super::super::mesh::Door;
 use super::super::tls::Tls;
 use super::super::{Moment, hpack};
 use super::channel::{ALL, BROKEN, Channel, HEAD, Head, Kind, OVER, STOP};
-use super::layout::{Layout, Run, Shape};
+use super::layout::{Group, Layout, Run, Shape};
+use super::rows::{self, Rows};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
 use crate::model::Model;
 use crate::tensor::{FeedView, TensorBuf};
+use std::borrow::{Borrow, Cow};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tfc_abi::parts::Wire;
@@ -46,10 +49,57 @@ pub enum Rule {
     Apart { staleness: Option<u64> },
 }
 
+/// A gradient, or what a shard has of it.
+enum Grad {
+    Whole(TensorBuf),
+    Rows(Rows, Shape),
+}
+
+impl Grad {
+    fn scale(&mut self, by: f64) {
+        match self {
+            Grad::Whole(t) => {
+                let dtype = t.dtype;
+                collective::scale(t.bytes_mut(), dtype, by);
+            }
+            Grad::Rows(rows, _) => rows.scale(by),
+        }
+    }
+
+    fn add(&mut self, other: &Grad) {
+        match (self, other) {
+            (Grad::Whole(sum), Grad::Whole(g)) => {
+                collective::combine(sum.bytes_mut(), g.bytes(), g.dtype, Reduce::Sum);
+            }
+            (Grad::Rows(sum, _), Grad::Rows(g, _)) => *sum = sum.clone().merge(g),
+            _ => {}
+        }
+    }
+
+    fn whole(&self) -> Result<Cow<'_, TensorBuf>> {
+        Ok(match self {
+            Grad::Whole(t) => Cow::Borrowed(t),
+            Grad::Rows(rows, shape) => Cow::Owned(rows.whole(shape)?),
+        })
+    }
+}
+
+/// All of some gradients, for a part that takes them so.
+fn wholes(grads: &[Grad]) -> Result<Vec<Cow<'_, TensorBuf>>> {
+    grads.iter().map(Grad::whole).collect()
+}
+
+/// What an update made of a shard's variables.
+struct Fresh<'a> {
+    /// Of these rows alone.
+    rows: Option<&'a Rows>,
+    values: Vec<(Wire, TensorBuf)>,
+}
+
 struct Push {
     step: u64,
     share: f64,
-    grads: Vec<TensorBuf>,
+    grads: Vec<Grad>,
     crosses: Vec<TensorBuf>,
     scalars: Vec<f64>,
     /// What became of its sums.
@@ -59,7 +109,7 @@ struct Push {
 
 /// Gradients as updates take them.
 struct Combined {
-    grads: Vec<TensorBuf>,
+    grads: Vec<Grad>,
     crosses: Vec<TensorBuf>,
     /// The answer to `Push`.
     parts: Vec<u8>,
@@ -213,7 +263,9 @@ impl Server {
     /// The largest message that means anything here.
     fn limit(&self) -> usize {
         let l = &self.layout;
-        let grads: usize = l.grads_to(self.index).iter().map(|(_, r)| r.len()).sum();
+        let grads = l.grads_to(self.index).into_iter();
+        let numbers = |rows: Option<Range<usize>>| rows.map_or(0, |r| 8 + 8 * r.len());
+        let grads: usize = grads.map(|(_, bytes, rows)| bytes.len() + numbers(rows)).sum();
         let vars: usize = l.vars_on(self.index, true).iter().map(|(_, r)| r.len()).sum();
         let small: usize = l.parts.values().chain(l.shareds.values()).map(Shape::bytes).sum();
         HEAD + grads.max(vars) + small + l.scalars.len() * 8 + CROSS
@@ -228,6 +280,7 @@ impl Server {
                 let answer = Head::new(Kind::Ok, store.age, store.step);
                 Ok((answer, self.variables(&store, head.flags & ALL != 0)))
             }
+            Kind::Rows => self.rows(head, body),
             Kind::Init => {
                 worker()?;
                 self.init(head, body)
@@ -295,6 +348,32 @@ impl Server {
         out
     }
 
+    /// The rows of tables that a worker asks for.
+    fn rows(&self, head: Head, mut body: &[u8]) -> Result<Answer> {
+        let tables = self.layout.tables_on(self.index);
+        let mut wanted = vec![];
+        for (_, _, rows) in &tables {
+            wanted.push(rows::numbers(&mut body, rows.len())?);
+        }
+        if !body.is_empty() {
+            return Err(misfit("these are not the tables of this server"));
+        }
+        let store = self.lock();
+        if let Some(answer) = stale(&store, head) {
+            return Ok(answer);
+        }
+        let mut out = vec![];
+        for ((var, shard, _), ids) in tables.iter().zip(&wanted) {
+            let held = self.layout.on(self.index).nth(*shard).zip(store.shards.get(*shard));
+            let value =
+                held.and_then(|(s, vars)| find(&self.layout.groups[s.group].vars, *var, vars));
+            let value = value.ok_or_else(|| misfit("there is no such table"))?;
+            let (_, width) = rows::extent(self.layout.var(*var));
+            out.extend(rows::pick(value, ids, width)?);
+        }
+        Ok((Head::new(Kind::Ok, store.age, store.step), out))
+    }
+
     /// All variables are those of the chief.
     fn init(&self, head: Head, mut body: &[u8]) -> Result<Answer> {
         let mut shards = vec![];
@@ -340,15 +419,27 @@ impl Server {
     fn gradients(&self, head: Head, mut body: &[u8]) -> Result<Push> {
         let l = &self.layout;
         let mut grads = vec![];
+        let mut next = |k: u32, shape: Shape, rows: usize| {
+            let whole = &l.grads[k as usize];
+            Ok::<_, Error>(match l.sources[k as usize].rows {
+                true => {
+                    let rows = Rows::take(&mut body, whole, rows, rows::extent(whole).1)?;
+                    Grad::Rows(rows, shape)
+                }
+                false => Grad::Whole(take(&mut body, &shape)?),
+            })
+        };
         for shard in l.on(self.index) {
             for &k in &l.groups[shard.group].grads {
-                grads.push(take(&mut body, &l.held(shard, &l.grads[k as usize]))?);
+                let shape = &l.grads[k as usize];
+                grads.push(next(k, l.held(shard, shape), l.rows(shard, shape).len())?);
             }
         }
         let mut scalars = vec![];
         if self.index == 0 {
             for &k in &l.home_grads {
-                grads.push(take(&mut body, &l.grads[k as usize])?);
+                let shape = &l.grads[k as usize];
+                grads.push(next(k, shape.clone(), rows::extent(shape).0)?);
             }
             for _ in &l.scalars {
                 scalars.push(f64::from_bits(number(&mut body)?));
@@ -463,7 +554,9 @@ impl Server {
         let here = missing.iter().filter(|r| store.present.contains_key(r)).count();
         let state = if here == missing.len() { "is there, but slow" } else { "is not there" };
         let mut vars: Vec<&str> = vec![];
-        for (v, _) in self.layout.vars_on(self.index, false) {
+        let learned = |v: u32| self.layout.read.contains(&v) || self.layout.by_rows(v);
+        for (v, _) in self.layout.vars_on(self.index, true).into_iter().filter(|(v, _)| learned(*v))
+        {
             vars.extend(self.names.get(v as usize).map(String::as_str));
         }
         let e = Error::peer(
@@ -489,14 +582,12 @@ impl Server {
         let crosses = std::mem::take(&mut first.crosses);
         let mut scalars: Vec<f64> = first.scalars.iter().map(|x| x * first.share / by).collect();
         for g in &mut grads {
-            let dtype = g.dtype;
-            collective::scale(g.bytes_mut(), dtype, first.share / by);
+            g.scale(first.share / by);
         }
         for push in pushes {
             for (sum, g) in grads.iter_mut().zip(&mut push.grads) {
-                let dtype = g.dtype;
-                collective::scale(g.bytes_mut(), dtype, push.share / by);
-                collective::combine(sum.bytes_mut(), g.bytes(), dtype, Reduce::Sum);
+                g.scale(push.share / by);
+                sum.add(g);
             }
             for (sum, x) in scalars.iter_mut().zip(&push.scalars) {
                 *sum += x * push.share / by;
@@ -511,7 +602,7 @@ impl Server {
     fn summaries(
         &self,
         store: &Store,
-        grads: &[TensorBuf],
+        grads: &[Grad],
         crosses: &[TensorBuf],
         scalars: &[f64],
     ) -> Result<Vec<u8>> {
@@ -522,8 +613,9 @@ impl Server {
             let own = &grads[at..at + group.grads.len()];
             at += group.grads.len();
             let Some(run) = &group.summary else { continue };
+            let own = wholes(own)?;
             let results = self.call(run, false, &|wire| match wire {
-                Wire::Grad(k) => find(&group.grads, k, own),
+                Wire::Grad(k) => find(&group.grads, k, &own),
                 Wire::Var(v) => find(&group.vars, v, vars),
                 Wire::Cross(k) => crosses.get(k as usize),
                 _ => None,
@@ -585,13 +677,13 @@ impl Server {
             (_, Some(p)) if apart && p.step == head.step => (&p.grads, &p.crosses),
             _ => return Ok((Head::new(Kind::Late, store.age, store.step), vec![])),
         };
-        let own = &grads[grads.len() - self.layout.home_grads.len()..];
+        let own = wholes(&grads[grads.len() - self.layout.home_grads.len()..])?;
         let results = self.call(run, false, &|wire| match wire {
-            Wire::Grad(k) => find(&self.layout.home_grads, k, own),
+            Wire::Grad(k) => find(&self.layout.home_grads, k, &own),
             Wire::Var(v) => find(&self.layout.home_vars, v, &store.home),
             Wire::Cross(k) => crosses.get(k as usize),
             Wire::Part(k) => parts.get(&k),
-            Wire::Shared(_) => None,
+            _ => None,
         })?;
         let mut home = store.home.clone();
         let mut values: BTreeMap<u32, TensorBuf> = BTreeMap::new();
@@ -616,6 +708,42 @@ impl Server {
             store.shared = Some((head.step, bytes.clone(), home));
         }
         Ok((ok, bytes))
+    }
+
+    /// What becomes of the variables of a group, or of some rows of them.
+    fn updated<'a>(
+        &self,
+        group: &Group,
+        vars: &[TensorBuf],
+        grads: &'a [Grad],
+        crosses: &[TensorBuf],
+        shareds: &BTreeMap<u32, TensorBuf>,
+    ) -> Result<Fresh<'a>> {
+        let Some(run) = &group.update else { return Ok(Fresh { rows: None, values: vec![] }) };
+        let rows = match grads {
+            [Grad::Rows(rows, _)] if group.by_rows => Some(rows),
+            _ => None,
+        };
+        let (own, picked) = match rows {
+            Some(rows) => {
+                let pick = |t: &TensorBuf| match t.shape.is_empty() {
+                    true => Ok(t.clone()),
+                    false => rows.pick(t),
+                };
+                let vars = vars.iter().map(pick).collect::<Result<Vec<_>>>()?;
+                (vec![Cow::Owned(rows.elements()?)], Some(vars))
+            }
+            None => (wholes(grads)?, None),
+        };
+        let vars = picked.as_deref().unwrap_or(vars);
+        let results = self.call(run, group.flat, &|wire| match wire {
+            Wire::Grad(k) | Wire::Rows(k) => find(&group.grads, k, &own),
+            Wire::Var(v) => find(&group.vars, v, vars),
+            Wire::Cross(k) => crosses.get(k as usize),
+            Wire::Shared(k) => shareds.get(&k),
+            Wire::Part(_) | Wire::Ids(_) => None,
+        })?;
+        Ok(Fresh { rows, values: run.results.iter().copied().zip(results).collect() })
     }
 
     fn apply(&self, rank: usize, head: Head, mut body: &[u8]) -> Result<Answer> {
@@ -645,27 +773,18 @@ impl Server {
                 let group = &self.layout.groups[shard.group];
                 let own = &grads[at..at + group.grads.len()];
                 at += group.grads.len();
-                let Some(run) = &group.update else {
-                    fresh.push(vec![]);
-                    continue;
-                };
-                let results = self.call(run, group.flat, &|wire| match wire {
-                    Wire::Grad(k) => find(&group.grads, k, own),
-                    Wire::Var(v) => find(&group.vars, v, vars),
-                    Wire::Cross(k) => crosses.get(k as usize),
-                    Wire::Shared(k) => shareds.get(&k),
-                    Wire::Part(_) => None,
-                })?;
-                fresh.push(run.results.iter().copied().zip(results).collect());
+                fresh.push(self.updated(group, vars, own, crosses, &shareds)?);
             }
             // All of it has worked; what is stored has the size of what was there.
             for ((shard, vars), new) in self.layout.on(self.index).zip(&mut store.shards).zip(fresh)
             {
                 let group = &self.layout.groups[shard.group];
-                for (wire, value) in new {
+                for (wire, value) in new.values {
                     let at = group.vars.iter().position(|v| wire == Wire::Var(*v));
-                    if let Some(place) = at.and_then(|i| vars.get_mut(i)) {
-                        *place = value.reshaped(&place.shape)?;
+                    let Some(place) = at.and_then(|i| vars.get_mut(i)) else { continue };
+                    match new.rows.filter(|_| !place.shape.is_empty()) {
+                        Some(rows) => rows.with(&value).put(place)?,
+                        None => *place = value.reshaped(&place.shape)?,
                     }
                 }
             }
@@ -713,8 +832,12 @@ fn behind(store: &Store, step: u64, most: u64) -> Option<usize> {
     (*slowest.1 + most < step).then_some(*slowest.0)
 }
 
-fn find<'a>(numbers: &[u32], number: u32, values: &'a [TensorBuf]) -> Option<&'a TensorBuf> {
-    values.get(numbers.iter().position(|n| *n == number)?)
+fn find<'a, T: Borrow<TensorBuf>>(
+    numbers: &[u32],
+    number: u32,
+    values: &'a [T],
+) -> Option<&'a TensorBuf> {
+    values.get(numbers.iter().position(|n| *n == number)?).map(T::borrow)
 }
 
 /// The next tensor of a body.
@@ -728,7 +851,7 @@ pub(super) fn take(body: &mut &[u8], shape: &Shape) -> Result<TensorBuf> {
         .ok_or_else(|| misfit("a tensor of the wrong size"))
 }
 
-fn number(body: &mut &[u8]) -> Result<u64> {
+pub(super) fn number(body: &mut &[u8]) -> Result<u64> {
     let Some((bytes, rest)) = body.split_at_checked(8) else {
         return Err(misfit("a message is cut short"));
     };
