@@ -299,6 +299,22 @@ fn meetings(c: &Conv, h: i64, w: i64, oh: i64, ow: i64) -> Vec<(i64, i64, i64)> 
 
 #[test]
 fn convolutions_and_their_gradients() {
+    convolutions(DType::F32, 70, false);
+}
+
+/// A weight that is NaN is in the sums that it is part of, and in no others: padding is
+/// nothing, not zeros.
+#[test]
+fn padding_is_not_multiplied() {
+    convolutions(DType::F32, 70, true);
+    convolutions(DType::F64, 70, true);
+    convolutions(DType::BF16, 70, true);
+    convolutions(DType::F16, 80, true);
+    convolutions(DType::BF16, 80, true);
+}
+
+/// `special` puts a NaN into the filters, and into the gradient where that is a factor.
+fn convolutions(dtype: DType, arch: u32, special: bool) {
     let one = [1, 1];
     // Window, stride, dilation, padding, groups, channels in and out.
     let shapes = [
@@ -308,6 +324,9 @@ fn convolutions_and_their_gradients() {
         ([3, 3], [2, 3], [2, 1], [2, 1], 1, 2, 3),
         ([3, 3], one, one, [1, 1], 2, 4, 6),
         ([3, 3], [2, 2], one, [1, 1], 5, 5, 5),
+        ([3, 5], one, [1, 2], [1, 4], 4, 4, 4),
+        ([1, 1], one, one, [0, 0], 2, 8, 4),
+        ([1, 1], [2, 1], one, [0, 0], 1, 3, 4),
     ];
     for (i, (kernel, stride, dilation, pad, groups, ci, co)) in shapes.into_iter().enumerate() {
         let (images, h, w) = (2i64, 7i64, 9i64);
@@ -320,7 +339,7 @@ fn convolutions_and_their_gradients() {
         let dim = |name: &str, v: i64| if named { Dim::sym(name) } else { Dim::constant(v) };
         let mut conv = Conv {
             kind: ConvKind::Forward,
-            dtype: DType::F32,
+            dtype,
             batch: dim("B", images),
             in_channels: Dim::constant(ci),
             in_size: [dim("H", h), dim("W", w)],
@@ -338,13 +357,20 @@ fn convolutions_and_their_gradients() {
         let (cig, cog) = (ci / g, co / g);
         let window = i64::from(kernel[0]) * i64::from(kernel[1]);
         let (pi, po) = (h * w, oh * ow);
-        let image = values(images * ci * pi, 1);
-        let filter = values(co * cig * window, 2);
-        let grad = values(images * co * po, 3);
+        let floats = |len, seed| values(len, seed).into_iter().map(|v| v as f64);
+        let image: Vec<f64> = floats(images * ci * pi, 1).collect();
+        let mut filter: Vec<f64> = floats(co * cig * window, 2).collect();
+        let grad: Vec<f64> = floats(images * co * po, 3).collect();
+        let mut factor = grad.clone();
+        if special {
+            *filter.last_mut().expect("a weight") = f64::NAN;
+            let middle = factor.len() / 2;
+            factor[middle] = f64::NAN;
+        }
         let meet = meetings(&conv, h, w, oh, ow);
-        let mut forward = vec![0; (images * co * po) as usize];
-        let mut grad_input = vec![0; image.len()];
-        let mut grad_filter = vec![0; filter.len()];
+        let mut forward = vec![0.0; (images * co * po) as usize];
+        let mut grad_input = vec![0.0; image.len()];
+        let mut grad_filter = vec![0.0; filter.len()];
         for b in 0..images {
             for o in 0..co {
                 for c in 0..cig {
@@ -355,7 +381,7 @@ fn convolutions_and_their_gradients() {
                         let at_filter = ((o * cig + c) * window + k) as usize;
                         forward[at_out] += image[at_in] * filter[at_filter];
                         grad_input[at_in] += grad[at_out] * filter[at_filter];
-                        grad_filter[at_filter] += grad[at_out] * image[at_in];
+                        grad_filter[at_filter] += factor[at_out] * image[at_in];
                     }
                 }
             }
@@ -363,19 +389,46 @@ fn convolutions_and_their_gradients() {
         for (kind, inputs, want) in [
             (ConvKind::Forward, [&image, &filter], &forward),
             (ConvKind::GradInput, [&grad, &filter], &grad_input),
-            (ConvKind::GradFilter, [&image, &grad], &grad_filter),
+            (ConvKind::GradFilter, [&image, &factor], &grad_filter),
         ] {
             conv.kind = kind;
             let product = Product::Conv(conv.clone());
             let request =
-                Request { name: "conv", product: &product, epilogue: None, dims: &names, arch: 70 };
+                Request { name: "conv", product: &product, epilogue: None, dims: &names, arch };
             let c = ptx::contraction(&request);
-            let inputs = inputs.map(|v| bytes(DType::F32, v));
-            let want = bytes(DType::F32, want);
+            let stored =
+                |v: &[f64]| -> Vec<u8> { v.iter().flat_map(|v| float(dtype, *v)).collect() };
+            let inputs = inputs.map(|v| stored(v));
+            let want = stored(want);
             match run(&c, &dims, &inputs, &[want.len()]) {
                 Err(e) => panic!("{e}\n{}", c.text),
-                Ok(got) => assert!(got[0] == want, "other numbers: {}", c.text),
+                Ok(got) => {
+                    let size = dtype.size();
+                    let pairs = got[0].chunks(size).zip(want.chunks(size)).enumerate();
+                    for (at, (g, w)) in pairs {
+                        let same = g == w || (is_nan(dtype, g) && is_nan(dtype, w));
+                        assert!(same, "{dtype}: {g:?} for {w:?} at {at}: {}", c.text);
+                    }
+                }
             }
         }
+    }
+}
+
+fn float(dtype: DType, v: f64) -> Vec<u8> {
+    match dtype {
+        DType::F32 => (v as f32).to_le_bytes().to_vec(),
+        DType::F64 => v.to_le_bytes().to_vec(),
+        DType::F16 => half::f16::from_f64(v).to_le_bytes().to_vec(),
+        _ => half::bf16::from_f64(v).to_le_bytes().to_vec(),
+    }
+}
+
+fn is_nan(dtype: DType, b: &[u8]) -> bool {
+    match dtype {
+        DType::F32 => f32::from_le_bytes(b.try_into().expect("four")).is_nan(),
+        DType::F64 => f64::from_le_bytes(b.try_into().expect("eight")).is_nan(),
+        DType::F16 => half::f16::from_le_bytes(b.try_into().expect("two")).is_nan(),
+        _ => half::bf16::from_le_bytes(b.try_into().expect("two")).is_nan(),
     }
 }

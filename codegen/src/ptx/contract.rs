@@ -22,7 +22,8 @@
 
 use super::emit::{self, Emit};
 use super::func::{Class, V};
-use super::{Entry, Launch, mma, schedule, tile};
+use super::sides::area;
+use super::{Entry, Launch, depthwise, mma, schedule, tile};
 use std::sync::Arc;
 use tfc_abi::plan::ConvKind;
 use tfc_kernel::contract::{Conv, Epilogue, MatMul, Product};
@@ -100,6 +101,14 @@ pub(super) enum Image {
     Filter,
 }
 
+impl Gemm {
+    /// Whether elements of the second factor may be padding, which a NaN or an infinity
+    /// of the first must not meet.
+    pub fn padded(&self) -> bool {
+        matches!(self.b, Side::Image(..)) && self.dtype.is_float()
+    }
+}
+
 impl Side {
     /// Whether neighbours in the sum are neighbours in memory, rather than rows.
     pub fn along_k(&self) -> bool {
@@ -133,8 +142,18 @@ fn gemm(product: &Product) -> Gemm {
             let per = |d: &Dim| d.div_exact(&Dim::constant(groups)).unwrap_or(d.clone());
             let (ci, co) = (per(&c.in_channels), per(&c.out_channels));
             let window = d(i64::from(c.kernel[0]) * i64::from(c.kernel[1]));
-            let pixels = |[h, w]: &[Dim; 2]| h.clone() * w.clone();
-            let (pi, po) = (pixels(&c.in_size), pixels(&c.out_size));
+            let (pi, po) = (area(&c.in_size), area(&c.out_size));
+            // A window of one pixel: a product of matrices as they are.
+            let plain = c.kernel == [1, 1]
+                && c.stride == [1, 1]
+                && c.pad == [0, 0]
+                && c.in_size == c.out_size;
+            let pixel = |channels: &Dim, per_group: &Dim| Side::Linear {
+                by_image: channels.clone() * pi.clone(),
+                by_group: per_group.clone() * pi.clone(),
+                by_row: d(1),
+                by_k: pi.clone(),
+            };
             let all = c.batch.clone() * d(groups);
             let filter = ci.clone() * window.clone();
             match c.kind {
@@ -151,19 +170,33 @@ fn gemm(product: &Product) -> Gemm {
                         by_row: filter,
                         by_k: d(1),
                     },
-                    b: Side::Image(Image::Window, c.clone()),
+                    b: match plain {
+                        true => pixel(&c.in_channels, &ci),
+                        false => Side::Image(Image::Window, c.clone()),
+                    },
                     a_is: 1,
                 },
                 ConvKind::GradInput => Gemm {
                     dtype: c.dtype,
-                    m: ci,
-                    n: pi,
-                    k: co * window,
+                    m: ci.clone(),
+                    n: pi.clone(),
+                    k: co.clone() * window,
                     batch: all,
                     groups,
-                    // Its own way through the filter: see `Emit::element`.
-                    a: Side::Image(Image::Scatter, c.clone()),
-                    b: Side::Image(Image::Scatter, c.clone()),
+                    // Its own way through the filter: see `Emit::term`.
+                    a: match plain {
+                        true => Side::Linear {
+                            by_image: d(0),
+                            by_group: co.clone() * ci.clone(),
+                            by_row: d(1),
+                            by_k: ci,
+                        },
+                        false => Side::Image(Image::Scatter, c.clone()),
+                    },
+                    b: match plain {
+                        true => pixel(&c.out_channels, &co),
+                        false => Side::Image(Image::Scatter, c.clone()),
+                    },
                     a_is: 1,
                 },
                 ConvKind::GradFilter => Gemm {
@@ -178,7 +211,14 @@ fn gemm(product: &Product) -> Gemm {
                         pixels: po,
                         per_group: co,
                     },
-                    b: Side::Image(Image::Filter, c.clone()),
+                    b: match plain {
+                        true => Side::OverPixels {
+                            channels: c.in_channels.clone(),
+                            pixels: pi,
+                            per_group: ci,
+                        },
+                        false => Side::Image(Image::Filter, c.clone()),
+                    },
                     a_is: 1,
                 },
             }
@@ -201,7 +241,7 @@ fn sizes(gemm: &Gemm) -> Vec<Dim> {
             Side::Image(_, c) => {
                 out.extend([c.in_channels.clone(), c.out_channels.clone()]);
                 out.extend(c.in_size.iter().chain(&c.out_size).cloned());
-                out.push(c.out_size[0].clone() * c.out_size[1].clone());
+                out.extend([area(&c.in_size), area(&c.out_size)]);
             }
         }
     }
@@ -252,7 +292,11 @@ pub fn contraction(request: &Request) -> Contracted {
     // Few tiles and long sums: more blocks, each with a part of every sum.
     let tiles = (gemm.m.clone() * gemm.n.clone() * gemm.batch.clone()).as_const();
     let long = gemm.k.as_const().is_none_or(|k| k >= 2048);
-    let split = tiles.is_some_and(|n| n <= 64 * 64 * 32) && long;
+    let direct = match request.product {
+        Product::Conv(c) => Some(c).filter(|c| depthwise::is_direct(c)),
+        Product::MatMul(_) => None,
+    };
+    let split = tiles.is_some_and(|n| n <= 64 * 64 * 32) && long && direct.is_none();
     let mut workspace = None;
     if split {
         finish.workspace = Some(kernel.bufs.len() as u32);
@@ -268,9 +312,10 @@ pub fn contraction(request: &Request) -> Contracted {
     }
     let name = schedule::entry_name(request.name);
     let tensor = request.arch >= super::AMPERE.arch && matches!(dtype, DType::F16 | DType::BF16);
-    let (entry, how) = match tensor {
-        true => mma::entry(&kernel, &gemm, &finish, &name),
-        false => tile::entry(&kernel, &gemm, &finish, &name),
+    let (entry, how) = match direct {
+        Some(c) => depthwise::entry(&kernel, &gemm, c, &finish, &name),
+        None if tensor => mma::entry(&kernel, &gemm, &finish, &name),
+        None => tile::entry(&kernel, &gemm, &finish, &name),
     };
     let mut text = format!("{}: {}\n  {}\n  {how}\n", request.name, request.product, entry.launch);
     let mut entries = vec![entry];

@@ -6,7 +6,7 @@
 //! mma.m16n8k16".
 
 use super::contract::{Finish, Gemm, begin};
-use super::emit;
+use super::emit::{self, Emit};
 use super::func::{Class, V};
 use super::memory::list;
 use super::sides::Which;
@@ -40,6 +40,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let b = layout(a.bytes());
     let bytes = a.bytes() + b.bytes();
     e.f.shared(2 * bytes);
+    let marks = if gemm.padded() { e.f.shared(2 * b.bytes()) } else { 0 };
     let stages = [
         e.stage(gemm, Which::A, place.batch, a, place.row, place.m, place.begin),
         e.stage(gemm, Which::B, place.batch, b, place.col, place.n, place.begin),
@@ -65,7 +66,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         .map(|_| (0..4).map(|_| (0..4).map(|_| e.f.copy(zero)).collect()).collect())
         .collect();
     let ty = if gemm.dtype == DType::BF16 { "bf16" } else { "f16" };
-    e.over_tiles(gemm, &place, &stages, bytes, TERMS, &mut |e, offset| {
+    let mut step = |e: &mut Emit, offset: V| {
         let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
         let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
         let mut word =
@@ -90,8 +91,44 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
                 ));
             }
         }
-    });
+    };
     let pair = e.f.op(Class::B32, "mad.lo.u32", &[&member, &2, &warp_col]);
+    // The same sums, one term and one element after the other.
+    let mut careful = |e: &mut Emit, offset: V| {
+        let first = |e: &mut Emit, row: V, size: u32| {
+            e.f.op(Class::B32, "mad.lo.u32", &[&row, &(size * PITCH), &shared])
+        };
+        let [at_a, at_b] = [warp_row, pair].map(|row| first(e, row, 2));
+        let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
+        let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
+        let at_mark = first(e, pair, 4);
+        let left = e.f.op(Class::B32, "mov.b32", &[&TERMS]);
+        let again = e.f.label();
+        e.f.place(&again);
+        let mut element = |at: V, first: u32| {
+            e.load_from("shared", gemm.dtype, &[format!("[{at}+{first}]")], 1)[0]
+        };
+        // Rows by product and register, columns likewise.
+        let va: Vec<V> = (0..4).map(|i| element(at_a, a.base + 8 * i * 2 * PITCH)).collect();
+        let columns = (0..8).map(|j| 8 * (j / 2) + j % 2);
+        let vb: Vec<V> = columns.clone().map(|c| element(at_b, b.base + c * 2 * PITCH)).collect();
+        for (j, (col, vb)) in columns.zip(&vb).enumerate() {
+            let there = format!("[{at_mark}+{}]", marks + col * 4 * PITCH);
+            let there = e.f.op(Class::B32, "ld.shared.b32", &[&there]);
+            let there = e.f.op(Class::Pred, "setp.ne.u32", &[&there, &0]);
+            for (i, va) in va.iter().enumerate() {
+                let sum = sums[i / 2][j / 2][2 * (i % 2) + j % 2];
+                e.f.line(format_args!("@{there} fma.rn.f32 {sum}, {va}, {vb}, {sum}"));
+            }
+        }
+        for (at, by) in [(at_a, 2), (at_b, 2), (at_mark, 4)] {
+            e.f.op_to(at, "add.u32", &[&at, &by]);
+        }
+        e.f.op_to(left, "sub.u32", &[&left, &1]);
+        let more = e.f.op(Class::Pred, "setp.ne.u32", &[&left, &0]);
+        e.f.line(format_args!("@{more} bra {again}"));
+    };
+    e.over_tiles(gemm, &place, &stages, [bytes, marks, TERMS], &mut step, &mut careful);
     for (i, row) in sums.iter().enumerate() {
         for (j, sum) in row.iter().enumerate() {
             for (r, v) in sum.iter().enumerate() {

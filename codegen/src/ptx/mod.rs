@@ -7,7 +7,8 @@
 //!   stores;
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
-//!   the tiled product; [`mma`]: the same on tensor cores;
+//!   the tiled product; [`mma`]: the same on tensor cores; [`depthwise`]: convolutions
+//!   with a filter for each channel;
 //! - [`routines`]: what the runtime does on the CPU by itself;
 //! - [`table`]: all of it as the runtime reads it;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
@@ -28,11 +29,12 @@
 //! - Sums are made in the order kernel IR gives them, partial results included.
 //!   There are no atomics. Contractions have an order of their own, which depends on
 //!   sizes alone.
-//! - Control flow depends on sizes alone, but for the threads past the end, so every
-//!   barrier is reached by all.
+//! - Control flow depends on sizes alone, but for the threads past the end, and on what
+//!   a whole block agrees about, so every barrier is reached by all.
 //! - The text starts with the lowest `.version` and `.target` its instructions need.
 
 mod contract;
+mod depthwise;
 mod emit;
 mod func;
 mod memory;

@@ -1,13 +1,13 @@
 //! Where the elements of a contraction's factors are.
 //!
-//! A thread loads the same rows in every step; only its place in the sum moves. What
-//! depends on the row alone is computed once ([`Emit::row`]), the rest for each
+//! A thread loads the same rows in every step, all at one place in the sum; only that
+//! moves. What depends on the row alone is computed once ([`Emit::row`]), what depends on
+//! the place alone once for each step ([`Emit::term`]); where the two meet is the
 //! element ([`Emit::element`]).
 
 use super::contract::{Gemm, Image, Side};
 use super::emit::Emit;
 use super::func::{Class, V};
-use tfc_abi::plan::ConvKind;
 use tfc_kernel::Dim;
 use tfc_kernel::contract::Conv;
 
@@ -23,14 +23,19 @@ pub(super) struct Batch {
 pub(super) enum Row {
     /// The address of the next element, and bytes to the one after.
     Pointer { at: V, step: V },
-    /// Of the filter's gradient: the first channel times pixels.
-    Channel(V),
-    /// A pixel, as two coordinates with the padding taken off or added.
-    Pixel { y: V, x: V },
-    /// A channel and a place in the window, as coordinates.
-    Place { channel: V, y: V, x: V },
-    /// A channel.
-    Plain(V),
+    /// An address, to which the place in the sum adds. Of an image also coordinates:
+    /// with those of the place they say whether there is an element.
+    Fixed { at: V, yx: Option<[V; 2]> },
+    /// A pixel that windows may step over, as coordinates.
+    Strided { yx: [V; 2] },
+}
+
+/// What is known of a place in the sum: the same for all rows.
+pub(super) struct Term {
+    /// Bytes from a row's address to the element.
+    bytes: V,
+    /// What is added to its coordinates.
+    yx: Option<[V; 2]>,
 }
 
 /// Which factor.
@@ -42,7 +47,7 @@ pub(super) enum Which {
 
 impl Gemm {
     /// The number of the parameter that is a factor.
-    fn param(&self, which: Which) -> usize {
+    pub fn param(&self, which: Which) -> usize {
         (self.a_is ^ which as u32) as usize
     }
 }
@@ -64,10 +69,23 @@ impl Emit<'_> {
         self.f.op(Class::B64, "mad.wide.u32", &[&a, &b, &c])
     }
 
-    /// Quotient and remainder.
-    fn parts(&mut self, v: V, by: &dyn std::fmt::Display) -> (V, V) {
-        let q = self.f.op(Class::B32, "div.u32", &[&v, by]);
-        let back = self.f.op(Class::B32, "mul.lo.u32", &[&q, by]);
+    /// Quotient and remainder of a number below 2^31. The assembler does not make a
+    /// product of a division by a constant; this does.
+    pub(super) fn parts(&mut self, v: V, by: &Dim) -> (V, V) {
+        let known = by.as_const().and_then(|by| u32::try_from(by).ok());
+        let (q, by) = match known.and_then(reciprocal) {
+            Some((_, 0)) => return (v, self.f.op(Class::B32, "mov.b32", &[&0])),
+            Some((factor, shift)) => {
+                let high = self.f.op(Class::B32, "mul.hi.u32", &[&v, &factor]);
+                let q = self.f.op(Class::B32, "shr.u32", &[&high, &(shift - 1)]);
+                (q, known.unwrap_or(1).to_string())
+            }
+            None => {
+                let by = self.dim32(by);
+                (self.f.op(Class::B32, "div.u32", &[&v, &by]), by.to_string())
+            }
+        };
+        let back = self.f.op(Class::B32, "mul.lo.u32", &[&q, &by]);
         (q, self.f.op(Class::B32, "sub.u32", &[&v, &back]))
     }
 
@@ -107,159 +125,221 @@ impl Emit<'_> {
                 let step = self.f.op(Class::B64, "mul.lo.s64", &[&by_k, &(size * i64::from(step))]);
                 Row::Pointer { at, step }
             }
-            Side::OverPixels { per_group, .. } => {
-                let per_group = self.dim32(&per_group);
-                Row::Channel(self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_group, &row]))
+            Side::OverPixels { per_group, pixels, .. } => {
+                let (per_group, pixels) = (self.dim32(&per_group), self.dim32(&pixels));
+                let channel =
+                    self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_group, &row]);
+                let at = self.f.op(Class::B64, "mul.wide.u32", &[&channel, &pixels]);
+                Row::Fixed {
+                    at: self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]),
+                    yx: None,
+                }
             }
-            Side::Image(Image::Scatter, _) if which == Which::A => Row::Plain(row),
-            Side::Image(Image::Filter, c) => {
+            Side::Image(Image::Scatter, c) if which == Which::A => {
+                // The filter, rows and sum exchanged.
                 let window = c.kernel[0] * c.kernel[1];
-                let (channel, place) = self.parts(row, &window);
-                let (ky, kx) = self.parts(place, &c.kernel[1]);
+                let at = self.f.op(Class::B64, "mul.wide.u32", &[&row, &window]);
+                Row::Fixed {
+                    at: self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]),
+                    yx: None,
+                }
+            }
+            Side::Image(Image::Filter, c) => {
+                let (channel, place) = self.parts(row, &window(&c));
+                let (ky, kx) = self.parts(place, &Dim::constant(c.kernel[1].into()));
                 let per_group = self.dim32(&channels_in(&c));
                 let channel =
                     self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_group, &channel]);
                 let y = self.scaled(ky, c.dilation[0], c.pad[0]);
                 let x = self.scaled(kx, c.dilation[1], c.pad[1]);
-                Row::Place { channel, y, x }
+                let pixels = self.dim32(&area(&c.in_size));
+                let plane = self.f.op(Class::B64, "mul.wide.u32", &[&channel, &pixels]);
+                let at = self.pixel(plane, [y, x], &c.in_size);
+                let at = self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]);
+                Row::Fixed { at, yx: Some([y, x]) }
             }
             Side::Image(image, c) => {
-                let width = if image == Image::Window { &c.out_size[1] } else { &c.in_size[1] };
-                let width = self.dim32(width);
-                let (y, x) = self.parts(row, &width);
-                if image == Image::Window {
-                    let y = self.scaled(y, c.stride[0], c.pad[0]);
-                    let x = self.scaled(x, c.stride[1], c.pad[1]);
-                    return Row::Pixel { y, x };
+                let forward = image == Image::Window;
+                let width = if forward { &c.out_size[1] } else { &c.in_size[1] };
+                let (y, x) = self.parts(row, width);
+                let yx = match forward {
+                    true => [
+                        self.scaled(y, c.stride[0], c.pad[0]),
+                        self.scaled(x, c.stride[1], c.pad[1]),
+                    ],
+                    false => [
+                        self.f.op(Class::B32, "add.s32", &[&y, &c.pad[0]]),
+                        self.f.op(Class::B32, "add.s32", &[&x, &c.pad[1]]),
+                    ],
+                };
+                if !forward && c.stride != [1, 1] {
+                    return Row::Strided { yx };
                 }
-                let y = self.f.op(Class::B32, "add.s32", &[&y, &c.pad[0]]);
-                let x = self.f.op(Class::B32, "add.s32", &[&x, &c.pad[1]]);
-                Row::Pixel { y, x }
+                let zero = self.f.int(0);
+                let at = self.pixel(zero, yx, if forward { &c.in_size } else { &c.out_size });
+                let at = self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]);
+                Row::Fixed { at, yx: Some(yx) }
             }
         }
     }
 
+    /// `plane + y * width + x`; coordinates may be negative.
+    fn pixel(&mut self, plane: V, [y, x]: [V; 2], size: &[Dim; 2]) -> V {
+        let width = self.dim32(&size[1]);
+        let at = self.f.op(Class::B32, "mad.lo.s32", &[&y, &width, &x]);
+        let at = self.f.op(Class::B64, "cvt.s64.s32", &[&at]);
+        self.f.op(Class::B64, "add.s64", &[&plane, &at])
+    }
+
     /// `v * by - pad`.
-    fn scaled(&mut self, v: V, by: u32, pad: u32) -> V {
+    pub(super) fn scaled(&mut self, v: V, by: u32, pad: u32) -> V {
         let v = if by == 1 { v } else { self.f.op(Class::B32, "mul.lo.u32", &[&v, &by]) };
         if pad == 0 { v } else { self.f.op(Class::B32, "sub.s32", &[&v, &pad]) }
     }
 
-    /// The address of the element at place `k` of the sum, and whether it is one: `ok`
-    /// says whether row and place are in range.
+    /// What is known of place `k` of the sum; nothing where rows have pointers.
+    pub(super) fn term(&mut self, gemm: &Gemm, which: Which, batch: Batch, k: V) -> Option<Term> {
+        let side = if which == Which::A { &gemm.a } else { &gemm.b };
+        let (at, yx) = match side {
+            Side::Linear { .. } => return None,
+            Side::OverPixels { channels, pixels, .. } => {
+                let (image, pixel) = self.parts(k, pixels);
+                let (channels, pixels) = (self.dim32(channels), self.dim32(pixels));
+                let row = self.f.op(Class::B32, "mul.lo.u32", &[&image, &channels]);
+                let pixel = self.f.op(Class::B64, "cvt.u64.u32", &[&pixel]);
+                (self.wide(row, pixels, pixel), None)
+            }
+            Side::Image(_, c) if which == Which::A => {
+                let (out, place) = self.parts(k, &window(c));
+                let window = c.kernel[0] * c.kernel[1];
+                let (per_out, per_in) = (self.dim32(&channels_out(c)), self.dim32(&channels_in(c)));
+                let out = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_out, &out]);
+                let row = self.f.op(Class::B32, "mul.lo.u32", &[&out, &per_in]);
+                let place = self.f.op(Class::B64, "cvt.u64.u32", &[&place]);
+                (self.f.op(Class::B64, "mad.wide.u32", &[&row, &window, &place]), None)
+            }
+            Side::Image(Image::Filter, c) => {
+                let (image, pixel) = self.parts(k, &area(&c.out_size));
+                let (oy, ox) = self.parts(pixel, &c.out_size[1]);
+                let yx = [self.scaled(oy, c.stride[0], 0), self.scaled(ox, c.stride[1], 0)];
+                let channels = self.dim32(&c.in_channels);
+                let plane = self.f.op(Class::B32, "mul.lo.u32", &[&image, &channels]);
+                let pixels = self.dim32(&area(&c.in_size));
+                let plane = self.f.op(Class::B64, "mul.wide.u32", &[&plane, &pixels]);
+                (self.pixel(plane, yx, &c.in_size), Some(yx))
+            }
+            Side::Image(image, c) => {
+                let forward = *image == Image::Window;
+                let (channel, place) = self.parts(k, &window(c));
+                let (ky, kx) = self.parts(place, &Dim::constant(c.kernel[1].into()));
+                let (all, per, size) = match forward {
+                    true => (&c.in_channels, channels_in(c), &c.in_size),
+                    false => (&c.out_channels, channels_out(c), &c.out_size),
+                };
+                let (all, per) = (self.dim32(all), self.dim32(&per));
+                let channel = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per, &channel]);
+                let plane = self.f.op(Class::B32, "mad.lo.u32", &[&batch.image, &all, &channel]);
+                let pixels = self.dim32(&area(size));
+                let plane = self.f.op(Class::B64, "mul.wide.u32", &[&plane, &pixels]);
+                let mut yx = [self.scaled(ky, c.dilation[0], 0), self.scaled(kx, c.dilation[1], 0)];
+                if !forward {
+                    yx = yx.map(|v| self.f.op(Class::B32, "neg.s32", &[&v]));
+                }
+                match !forward && c.stride != [1, 1] {
+                    true => (plane, Some(yx)),
+                    false => (self.pixel(plane, yx, size), Some(yx)),
+                }
+            }
+        };
+        let bytes = self.f.op(Class::B64, "mul.lo.s64", &[&at, &gemm.dtype.size()]);
+        Some(Term { bytes, yx })
+    }
+
+    /// The address of the element where a row meets a place of the sum, and whether it
+    /// is one: `ok` says whether row and place are in range.
     pub(super) fn element(
         &mut self,
         gemm: &Gemm,
         which: Which,
-        batch: Batch,
         row: &Row,
-        k: V,
+        term: Option<&Term>,
         ok: V,
     ) -> (String, V) {
         let side = if which == Which::A { &gemm.a } else { &gemm.b };
-        let (at, ok) = match (row, side) {
-            (Row::Pointer { at, .. }, _) => return (format!("[{at}]"), ok),
-            (Row::Channel(channel), Side::OverPixels { channels, pixels, .. }) => {
-                let (channels, pixels) = (self.dim32(channels), self.dim32(pixels));
-                let (image, pixel) = self.parts(k, &pixels);
-                let row = self.f.op(Class::B32, "mad.lo.u32", &[&image, &channels, channel]);
-                let pixel = self.f.op(Class::B64, "cvt.u64.u32", &[&pixel]);
-                (self.wide(row, pixels, pixel), ok)
+        let size = match side {
+            Side::Image(Image::Scatter, c) => Some((&c.out_size, c.stride)),
+            Side::Image(_, c) => Some((&c.in_size, [1, 1])),
+            _ => None,
+        };
+        match (row, term, size) {
+            (Row::Fixed { at, yx: None }, Some(term), _) => {
+                let at = self.f.op(Class::B64, "add.s64", &[at, &term.bytes]);
+                (format!("[{at}]"), ok)
             }
-            (Row::Plain(channel), Side::Image(_, c)) => {
-                // The filter, rows and sum exchanged.
-                let window = c.kernel[0] * c.kernel[1];
-                let (out, place) = self.parts(k, &window);
-                let (per_out, per_in) = (self.dim32(&channels_out(c)), self.dim32(&channels_in(c)));
-                let out = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_out, &out]);
-                let row = self.f.op(Class::B32, "mad.lo.u32", &[&out, &per_in, channel]);
-                let place = self.f.op(Class::B64, "cvt.u64.u32", &[&place]);
-                (self.f.op(Class::B64, "mad.wide.u32", &[&row, &window, &place]), ok)
+            (
+                Row::Fixed { at, yx: Some(yx) },
+                Some(Term { bytes, yx: Some(by) }),
+                Some((size, _)),
+            ) => {
+                let at = self.f.op(Class::B64, "add.s64", &[at, bytes]);
+                let mut ok = ok;
+                for axis in 0..2 {
+                    let v = self.f.op(Class::B32, "add.s32", &[&yx[axis], &by[axis]]);
+                    ok = self.inside(v, &size[axis], ok);
+                }
+                (format!("[{at}]"), ok)
             }
-            (Row::Pixel { y, x }, Side::Image(image, c)) => {
-                let window = c.kernel[0] * c.kernel[1];
-                let (channel, place) = self.parts(k, &window);
-                let (ky, kx) = self.parts(place, &c.kernel[1]);
-                self.pixel(*image, c, batch, channel, [*y, *x], [ky, kx], ok)
+            (Row::Strided { yx }, Some(Term { bytes, yx: Some(by) }), Some((size, stride))) => {
+                let mut ok = ok;
+                let mut place = *yx;
+                for axis in 0..2 {
+                    let mut v = self.f.op(Class::B32, "add.s32", &[&yx[axis], &by[axis]]);
+                    if stride[axis] > 1 {
+                        // Between the steps of the window there is nothing.
+                        ok = self.f.op(Class::Pred, "setp.ge.and.s32", &[&v, &0, &ok]);
+                        let (q, r) = self.parts(v, &Dim::constant(stride[axis].into()));
+                        ok = self.f.op(Class::Pred, "setp.eq.and.u32", &[&r, &0, &ok]);
+                        v = q;
+                    }
+                    ok = self.inside(v, &size[axis], ok);
+                    place[axis] = v;
+                }
+                let zero = self.f.int(0);
+                let at = self.pixel(zero, place, size);
+                let buf = self.bufs[gemm.param(which)];
+                let at = self.f.op(Class::B64, "mad.lo.s64", &[&at, &gemm.dtype.size(), &buf]);
+                let at = self.f.op(Class::B64, "add.s64", &[&at, bytes]);
+                (format!("[{at}]"), ok)
             }
-            (Row::Place { channel, y, x }, Side::Image(_, c)) => {
-                let pixels = c.out_size[0].clone() * c.out_size[1].clone();
-                let (pixels, width) = (self.dim32(&pixels), self.dim32(&c.out_size[1]));
-                let (image, pixel) = self.parts(k, &pixels);
-                let (oy, ox) = self.parts(pixel, &width);
-                let y = self.f.op(Class::B32, "mad.lo.u32", &[&oy, &c.stride[0], y]);
-                let x = self.f.op(Class::B32, "mad.lo.u32", &[&ox, &c.stride[1], x]);
-                let channels = self.dim32(&c.in_channels);
-                let plane = self.f.op(Class::B32, "mad.lo.u32", &[&image, &channels, channel]);
-                self.in_plane(plane, y, x, &c.in_size, ok)
-            }
+            (Row::Pointer { at, .. }, ..) => (format!("[{at}]"), ok),
             _ => unreachable!("a row of another factor"),
-        };
-        let buf = self.bufs[gemm.param(which)];
-        let size = gemm.dtype.size();
-        let at = self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]);
-        (format!("[{at}]"), ok)
-    }
-
-    /// The element of an image that meets place `window` of the filter.
-    #[allow(clippy::too_many_arguments)]
-    fn pixel(
-        &mut self,
-        image: Image,
-        c: &Conv,
-        batch: Batch,
-        channel: V,
-        at: [V; 2],
-        window: [V; 2],
-        ok: V,
-    ) -> (V, V) {
-        debug_assert!(c.kind != ConvKind::GradFilter);
-        let forward = image == Image::Window;
-        let (all, per) = match forward {
-            true => (&c.in_channels, channels_in(c)),
-            false => (&c.out_channels, channels_out(c)),
-        };
-        let (all, per) = (self.dim32(all), self.dim32(&per));
-        let channel = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per, &channel]);
-        let plane = self.f.op(Class::B32, "mad.lo.u32", &[&batch.image, &all, &channel]);
-        let mut ok = ok;
-        let mut place = vec![];
-        for axis in 0..2 {
-            let off = match c.dilation[axis] {
-                1 => window[axis],
-                d => self.f.op(Class::B32, "mul.lo.u32", &[&window[axis], &d]),
-            };
-            if forward {
-                place.push(self.f.op(Class::B32, "add.s32", &[&at[axis], &off]));
-                continue;
-            }
-            let v = self.f.op(Class::B32, "sub.s32", &[&at[axis], &off]);
-            if c.stride[axis] == 1 {
-                place.push(v);
-                continue;
-            }
-            // Between the steps of the window there is nothing.
-            ok = self.f.op(Class::Pred, "setp.ge.and.s32", &[&v, &0, &ok]);
-            let (q, r) = self.parts(v, &c.stride[axis]);
-            ok = self.f.op(Class::Pred, "setp.eq.and.u32", &[&r, &0, &ok]);
-            place.push(q);
         }
-        let size = if forward { &c.in_size } else { &c.out_size };
-        self.in_plane(plane, place[0], place[1], size, ok)
     }
 
-    /// Element (y, x) of a plane, if it is in it.
-    fn in_plane(&mut self, plane: V, y: V, x: V, size: &[Dim; 2], ok: V) -> (V, V) {
-        let (h, w) = (self.dim32(&size[0]), self.dim32(&size[1]));
+    /// Whether a coordinate is inside, and `ok`.
+    fn inside(&mut self, v: V, size: &Dim, ok: V) -> V {
+        let size = self.dim32(size);
         // Below zero is very large.
-        let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&y, &h, &ok]);
-        let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&x, &w, &ok]);
-        let row = self.f.op(Class::B64, "cvt.u64.u32", &[&y]);
-        let row = self.wide(plane, h, row);
-        let width = self.dim(&size[1]);
-        let x = self.f.op(Class::B64, "cvt.u64.u32", &[&x]);
-        (self.f.op(Class::B64, "mad.lo.s64", &[&row, &width, &x]), ok)
+        self.f.op(Class::Pred, "setp.lt.and.u32", &[&v, &size, &ok])
     }
+}
+
+/// What to multiply by, and how far to shift, to divide a number below 2^31: the upper
+/// half of the product, shifted by one less. Nothing to do for a shift of zero.
+fn reciprocal(by: u32) -> Option<(u32, u32)> {
+    let bits = by.checked_next_power_of_two()?.trailing_zeros();
+    let factor = (1u64 << (31 + bits)).checked_div(u64::from(by))? + 1;
+    Some((u32::try_from(factor).unwrap_or(0), bits))
+}
+
+/// Pixels of an image.
+pub(super) fn area([h, w]: &[Dim; 2]) -> Dim {
+    h.clone() * w.clone()
+}
+
+/// Places of a window.
+fn window(c: &Conv) -> Dim {
+    Dim::constant(i64::from(c.kernel[0]) * i64::from(c.kernel[1]))
 }
 
 fn channels_in(c: &Conv) -> Dim {
@@ -272,4 +352,24 @@ fn channels_out(c: &Conv) -> Dim {
     c.out_channels
         .div_exact(&Dim::constant(i64::from(c.groups.max(1))))
         .unwrap_or(c.out_channels.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_product_divides() {
+        let most = (1u32 << 31) - 1;
+        for by in (2..=130).chain([784, 3136, 50_176, 65_537, 1 << 20, (1 << 30) + 1, most]) {
+            let (factor, shift) = reciprocal(by).expect("it has one");
+            let near = (0..4).flat_map(|i| [i * by.min(1 << 28), i * by.min(1 << 28) + by - 1]);
+            let ends = [0, 1, most, most - 1, most / by * by, (most / by * by).saturating_sub(1)];
+            for v in near.chain(ends).filter(|v| *v <= most) {
+                let high = ((u64::from(v) * u64::from(factor)) >> 32) as u32;
+                assert_eq!(high >> (shift - 1), v / by, "{v} / {by}");
+            }
+        }
+        assert_eq!(reciprocal(0), None);
+    }
 }

@@ -37,6 +37,8 @@ pub(super) struct Stage {
     which: Which,
     layout: Layout,
     slots: Vec<Slot>,
+    /// The place in the sum, the same for all loads of a thread; moves.
+    k: V,
     /// Elements of a load, side by side along the sum or along rows.
     wide: u32,
     along_k: bool,
@@ -46,7 +48,9 @@ pub(super) struct Stage {
 /// first at a multiple of four, and all or none of them are in range.
 fn wide(side: &Side, rows: &Dim, k: &Dim) -> bool {
     let four = |d: &Dim| d.div_exact(&Dim::constant(4)).is_some();
-    let Side::Linear { by_image, by_group, by_row, by_k } = side else { return false };
+    let Side::Linear { by_image, by_group, by_row, by_k } = side else {
+        return matches!(side, Side::OverPixels { pixels, .. } if four(pixels));
+    };
     let (near, far, length) = match side.along_k() {
         true => (by_k, by_row, k),
         false => (by_row, by_k, rows),
@@ -57,8 +61,6 @@ fn wide(side: &Side, rows: &Dim, k: &Dim) -> bool {
 /// One load: of one element, or of neighbours.
 struct Slot {
     row: Row,
-    /// Its place in the sum; moves.
-    k: V,
     ok: V,
     /// Where it goes, in the first tile.
     place: V,
@@ -85,40 +87,44 @@ impl Emit<'_> {
         let extent = if which == Which::A { &gemm.m } else { &gemm.n };
         let fits = each.is_multiple_of(4) && gemm.dtype.size() <= 4;
         let wide = if fits && wide(side, extent, &gemm.k) { 4 } else { 1 };
+        // Neighbouring threads load neighbours, and each thread stays at one term.
+        let across = if along_k { layout.terms / wide } else { layout.threads / layout.terms };
+        let low = self.f.op(Class::B32, "and.b32", &[&tid, &(across - 1)]);
+        let high = self.f.op(Class::B32, "shr.u32", &[&tid, &across.trailing_zeros()]);
+        let mut low = low;
+        if wide > 1 {
+            low = self.f.op(Class::B32, "shl.b32", &[&low, &wide.trailing_zeros()]);
+        }
+        let (term, first_row) = if along_k { (low, high) } else { (high, low) };
+        let apart = if along_k { layout.threads / across } else { across * wide };
+        let k = self.f.op(Class::B32, "add.u32", &[&k, &term]);
+        let by_term = self.f.op(Class::B32, "mul.lo.u32", &[&term, &layout.by_term]);
         let mut slots = vec![];
         for r in 0..each / wide {
-            let e = match r {
-                0 => tid,
-                r => self.f.op(Class::B32, "add.u32", &[&tid, &(r * layout.threads)]),
+            let row = match r {
+                0 => first_row,
+                r => self.f.op(Class::B32, "add.u32", &[&first_row, &(r * apart)]),
             };
-            let fast = if along_k { layout.terms } else { layout.rows } / wide;
-            let mut low = self.f.op(Class::B32, "and.b32", &[&e, &(fast - 1)]);
-            let high = self.f.op(Class::B32, "shr.u32", &[&e, &fast.trailing_zeros()]);
-            if wide > 1 {
-                low = self.f.op(Class::B32, "shl.b32", &[&low, &wide.trailing_zeros()]);
-            }
-            let (term, row) = if along_k { (low, high) } else { (high, low) };
-            let place = self.f.op(Class::B32, "mul.lo.u32", &[&term, &layout.by_term]);
-            let place = self.f.op(Class::B32, "mad.lo.u32", &[&row, &layout.by_row, &place]);
+            let place = self.f.op(Class::B32, "mad.lo.u32", &[&row, &layout.by_row, &by_term]);
             let size = layout.dtype.size();
             let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
             let place = self.f.op(Class::B32, "mad.lo.u32", &[&place, &size, &shared]);
             let row = self.f.op(Class::B32, "add.u32", &[&first, &row]);
             let ok = self.f.op(Class::Pred, "setp.lt.u32", &[&row, &rows]);
-            let k = self.f.op(Class::B32, "add.u32", &[&k, &term]);
             let row = self.row(gemm, which, batch, row, k, layout.terms);
-            slots.push(Slot { row, k, ok, place });
+            slots.push(Slot { row, ok, place });
         }
-        Stage { which, layout, slots, wide, along_k }
+        Stage { which, layout, slots, k, wide, along_k }
     }
 
     /// Loads the next tile to registers; zeros where there is nothing.
     pub(super) fn fetch(&mut self, gemm: &Gemm, batch: Batch, stage: &Stage, end: V) -> Vec<V> {
         let (ty, class) = memory_type(gemm.dtype);
         let mut out = vec![];
+        let term = self.term(gemm, stage.which, batch, stage.k);
         for slot in &stage.slots {
-            let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&slot.k, &end, &slot.ok]);
-            let (place, ok) = self.element(gemm, stage.which, batch, &slot.row, slot.k, ok);
+            let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&stage.k, &end, &slot.ok]);
+            let (place, ok) = self.element(gemm, stage.which, &slot.row, term.as_ref(), ok);
             let zero = match class {
                 Class::F32 => "0f00000000",
                 Class::F64 => "0d0000000000000000",
@@ -129,13 +135,33 @@ impl Emit<'_> {
                 .collect();
             let v4 = if stage.wide > 1 { ".v4" } else { "" };
             self.f.line(format_args!("@{ok} ld.global{v4}.{ty} {}, {place}", list(&vs)));
-            self.f.op_to(slot.k, "add.u32", &[&slot.k, &stage.layout.terms]);
             if let Row::Pointer { at, step } = &slot.row {
                 self.f.op_to(*at, "add.s64", &[at, step]);
             }
             out.extend(vs);
         }
+        self.f.op_to(stage.k, "add.u32", &[&stage.k, &stage.layout.terms]);
         out
+    }
+
+    /// Says for each element of the tile that was loaded last whether there is one, in a
+    /// tile of words that starts at `base`.
+    pub(super) fn mark(&mut self, gemm: &Gemm, batch: Batch, stage: &Stage, end: V, base: u32) {
+        let layout = &stage.layout;
+        let k = self.f.op(Class::B32, "sub.u32", &[&stage.k, &layout.terms]);
+        let term = self.term(gemm, stage.which, batch, k);
+        let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
+        for slot in &stage.slots {
+            let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&k, &end, &slot.ok]);
+            let (_, ok) = self.element(gemm, stage.which, &slot.row, term.as_ref(), ok);
+            let v = self.f.op(Class::B32, "selp.b32", &[&1, &0, &ok]);
+            // Words, whatever the elements are.
+            let at = self.f.op(Class::B32, "sub.u32", &[&slot.place, &shared]);
+            let shift = layout.dtype.size().trailing_zeros();
+            let at = self.f.op(Class::B32, "shr.u32", &[&at, &shift]);
+            let at = self.f.op(Class::B32, "mad.lo.u32", &[&at, &4, &shared]);
+            self.f.line(format_args!("st.shared.b32 [{at}+{base}], {v}"));
+        }
     }
 
     /// Stores what was loaded to the tile at `offset`.

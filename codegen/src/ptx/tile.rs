@@ -2,10 +2,9 @@
 //! of it in registers. Tiles of the factors go through shared memory, two at a time:
 //! while one is computed with, the next is on its way.
 
-use super::contract::{Finish, Gemm, SPLITS, begin, least};
+use super::contract::{Finish, Gemm, SPLITS, Side, begin, least};
 use super::emit::{self, Emit};
 use super::func::{Class, V};
-use super::schedule::BLOCK;
 use super::sides::{Batch, Which};
 use super::stage::{Layout, Stage};
 use super::{Entry, Launch};
@@ -23,19 +22,33 @@ struct Tile {
 
 fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
     let few = |d: &Dim| d.as_const().is_some_and(|n| n <= 16);
+    // Where a pixel is takes registers, which sums cannot have then.
+    let image = matches!(gemm.b, Side::Image(..));
     if few(&gemm.n) {
         Tile { m: 64, n: 16, k: 16, tm: 4, tn: 1 }
     } else if few(&gemm.m) {
         Tile { m: 16, n: 64, k: 16, tm: 1, tn: 4 }
-    } else if least(&gemm.m) >= 128 && least(&gemm.n) >= 128 && !eight_bytes {
-        Tile { m: 128, n: 128, k: 8, tm: 8, tn: 8 }
-    } else {
+    } else if eight_bytes {
         Tile { m: 64, n: 64, k: 16, tm: 4, tn: 4 }
+    } else if least(&gemm.m) >= 128 && least(&gemm.n) >= 128 && !image {
+        Tile { m: 128, n: 128, k: 8, tm: 8, tn: 8 }
+    } else if least(&gemm.n) >= 128 && !image {
+        Tile { m: 64, n: 128, k: 16, tm: 4, tn: 8 }
+    } else if least(&gemm.m) >= 128 {
+        Tile { m: 128, n: 64, k: 16, tm: 8, tn: 4 }
+    } else {
+        Tile { m: 64, n: 64, k: 16, tm: 8, tn: 4 }
+    }
+}
+
+impl Tile {
+    fn threads(self) -> u32 {
+        (self.m / self.tm) * (self.n / self.tn)
     }
 }
 
 /// The type of sums, which are wider than the elements they are made of.
-fn sum_type(dtype: DType) -> DType {
+pub(super) fn sum_type(dtype: DType) -> DType {
     match ScalarType::of(dtype) {
         ScalarType::F64 => DType::F64,
         ScalarType::I64 => DType::I64,
@@ -120,38 +133,87 @@ impl Emit<'_> {
 
     /// Goes over the sum, tile by tile. `step` computes with the tiles that start at
     /// the offset it is given.
+    ///
+    /// Where there is padding, `careful` does the same with those elements of the second
+    /// factor alone that a tile of words at `marks` names: it is called for tiles of which
+    /// the first factor holds a NaN or an infinity. That is the same for all threads.
     pub(super) fn over_tiles(
         &mut self,
         gemm: &Gemm,
         place: &Place,
-        stages: &[Stage],
-        bytes: u32,
-        terms: u32,
+        stages: &[Stage; 2],
+        [bytes, marks, terms]: [u32; 3],
         step: &mut dyn FnMut(&mut Self, V),
+        careful: &mut dyn FnMut(&mut Self, V),
     ) {
         let offset = self.f.op(Class::B32, "mov.b32", &[&0]);
-        for stage in stages {
-            let values = self.fetch(gemm, place.batch, stage, place.end);
-            self.stash(gemm, stage, &values, offset);
-        }
-        self.f.line(format_args!("bar.sync 0"));
+        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
+        let special = gemm.padded().then(|| self.f.reg(Class::Pred));
+        self.hand_over(gemm, stages, &values, offset, special);
         let k = self.f.copy(place.begin);
         let (again, done) = (self.f.label(), self.f.label());
         let none = self.f.op(Class::Pred, "setp.ge.u32", &[&k, &place.end]);
         self.f.line(format_args!("@{none} bra {done}"));
         self.f.place(&again);
-        let values: Vec<Vec<V>> =
-            stages.iter().map(|s| self.fetch(gemm, place.batch, s, place.end)).collect();
-        step(self, offset);
-        self.f.op_to(offset, "sub.u32", &[&bytes, &offset]);
-        for (stage, values) in stages.iter().zip(&values) {
-            self.stash(gemm, stage, values, offset);
+        // What is seldom done stands behind the loop.
+        let [marked, multiplied] = [(); 2].map(|()| self.f.label());
+        let [mark, multiply] = [(); 2].map(|()| self.f.label());
+        if let Some(special) = special {
+            self.f.line(format_args!("@{special} bra {mark}"));
+            self.f.place(&marked);
         }
-        self.f.line(format_args!("bar.sync 0"));
+        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
+        if let Some(special) = special {
+            self.f.line(format_args!("@{special} bra {multiply}"));
+        }
+        step(self, offset);
+        if special.is_some() {
+            self.f.place(&multiplied);
+        }
+        self.f.op_to(offset, "sub.u32", &[&bytes, &offset]);
+        self.hand_over(gemm, stages, &values, offset, special);
         self.f.op_to(k, "add.u32", &[&k, &terms]);
         let more = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &place.end]);
         self.f.line(format_args!("@{more} bra {again}"));
+        if special.is_some() {
+            self.f.line(format_args!("bra {done}"));
+            self.f.place(&mark);
+            self.mark(gemm, place.batch, &stages[1], place.end, marks);
+            self.f.line(format_args!("bar.sync 0"));
+            self.f.line(format_args!("bra {marked}"));
+            self.f.place(&multiply);
+            careful(self, offset);
+            self.f.line(format_args!("bra {multiplied}"));
+        }
         self.f.place(&done);
+    }
+
+    /// Stores what was loaded, and waits for all threads to have done so. `special`
+    /// becomes whether any of them has a NaN or an infinity of the first factor.
+    fn hand_over(
+        &mut self,
+        gemm: &Gemm,
+        stages: &[Stage; 2],
+        values: &[Vec<V>; 2],
+        offset: V,
+        special: Option<V>,
+    ) {
+        for (stage, values) in stages.iter().zip(values) {
+            self.stash(gemm, stage, values, offset);
+        }
+        let Some(special) = special else {
+            return self.f.line(format_args!("bar.sync 0"));
+        };
+        // Zero times each of them, added up, is NaN then and zero otherwise.
+        let class = Class::of(ScalarType::of(gemm.dtype));
+        let zero = self.f.constant(tfc_kernel::Scalar::of(ScalarType::of(gemm.dtype), 0.0));
+        let mut sum = zero;
+        for v in &values[0] {
+            let v = self.widen(gemm.dtype, *v);
+            sum = self.f.op(class, &format!("fma.rn.{}", class.ty()), &[&v, &zero, &sum]);
+        }
+        let nan = self.f.op(Class::Pred, &format!("setp.nan.{}", class.ty()), &[&sum, &sum]);
+        self.f.line(format_args!("bar.red.or.pred {special}, 0, {nan}"));
     }
 
     /// Finishes neighbouring sums of one row, where they are in the product. `row` and
@@ -213,12 +275,13 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         by_term: rows + 4,
         dtype,
         base,
-        threads: BLOCK,
+        threads: t.threads(),
     };
     let a = layout(t.m, 0);
     let b = layout(t.n, a.bytes());
     let bytes = a.bytes() + b.bytes();
     e.f.shared(2 * bytes);
+    let marks = if gemm.padded() { e.f.shared(b.bytes() / size * 4) } else { 0 };
     let stages = [
         e.stage(gemm, Which::A, place.batch, a, place.row, place.m, place.begin),
         e.stage(gemm, Which::B, place.batch, b, place.col, place.n, place.begin),
@@ -259,7 +322,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
             })
             .collect()
     };
-    e.over_tiles(gemm, &place, &stages, bytes, t.k, &mut |e, offset| {
+    let mut step = |e: &mut Emit, offset: V| {
         let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
         let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
         for k in 0..t.k {
@@ -271,7 +334,35 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
                 }
             }
         }
-    });
+    };
+    let mut careful = |e: &mut Emit, offset: V| {
+        let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
+        let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
+        let at_mark = e.f.op(Class::B32, "mad.lo.u32", &[&x, &4, &shared]);
+        let left = e.f.op(Class::B32, "mov.b32", &[&t.k]);
+        let again = e.f.label();
+        e.f.place(&again);
+        let va = line(e, at_a, a, 0, t.tm);
+        let vb = line(e, at_b, b, 0, t.tn);
+        let group = t.tn.min(4);
+        for (j, vb) in vb.iter().enumerate() {
+            let col = j as u32 % group + j as u32 / group * (b.rows * group / t.tn);
+            let there = format!("[{at_mark}+{}]", marks + 4 * col);
+            let there = e.f.op(Class::B32, "ld.shared.b32", &[&there]);
+            let there = e.f.op(Class::Pred, "setp.ne.u32", &[&there, &0]);
+            for (row, va) in sums.iter().zip(&va) {
+                let sum = &row[j];
+                e.f.line(format_args!("@{there} {fma} {sum}, {va}, {vb}, {sum}"));
+            }
+        }
+        e.f.op_to(at_a, "add.u32", &[&at_a, &(a.by_term * size)]);
+        e.f.op_to(at_b, "add.u32", &[&at_b, &(b.by_term * size)]);
+        e.f.op_to(at_mark, "add.u32", &[&at_mark, &(b.by_term * 4)]);
+        e.f.op_to(left, "sub.u32", &[&left, &1]);
+        let more = e.f.op(Class::Pred, "setp.ne.u32", &[&left, &0]);
+        e.f.line(format_args!("@{more} bra {again}"));
+    };
+    e.over_tiles(gemm, &place, &stages, [bytes, marks, t.k], &mut step, &mut careful);
     let four = gemm.n.div_exact(&Dim::constant(4)).is_some() && gn == 4;
     for i in 0..t.tm {
         let off = i % gm + i / gm * (t.m * gm / t.tm);
@@ -295,6 +386,6 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         t.m, t.n, t.tm, t.tn, t.k
     );
     let grid = grid(gemm, t.m, t.n, split);
-    let launch = Launch { entry: name.into(), grid, block: BLOCK, shared: 0 };
+    let launch = Launch { entry: name.into(), grid, block: t.threads(), shared: 0 };
     (e.f.finish(name, &emit::params(kernel), launch), how)
 }

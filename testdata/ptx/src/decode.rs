@@ -115,6 +115,11 @@ pub(crate) enum Op {
     },
     Exit,
     Barrier,
+    /// Whether `a` holds in any thread of the block.
+    BarrierOr {
+        dst: R,
+        a: Src,
+    },
     WarpBarrier {
         members: Src,
     },
@@ -367,6 +372,14 @@ impl Decoder {
                     [Operand::Imm(0)] => Ok(Op::Barrier),
                     _ => Err(Error::new(line, "a barrier other than 0 of the whole block")),
                 };
+            }
+            "bar" if parts[1..] == ["red", "or", "pred"] => {
+                count(3)?;
+                if s.operands[1] != Operand::Imm(0) {
+                    return Err(Error::new(line, "a barrier other than 0 of the whole block"));
+                }
+                let dst = self.dst(line, &s.operands[0], Ty::Pred)?;
+                return Ok(Op::BarrierOr { dst, a: self.src(line, &s.operands[2], Ty::Pred)? });
             }
             "bar" if parts[1..] == ["warp", "sync"] => {
                 count(1)?;

@@ -136,6 +136,8 @@ struct Warp {
     /// Threads that are elsewhere: where, and which. The nearest is last.
     waiting: Vec<(u32, u32)>,
     at_barrier: bool,
+    /// What its threads say at a barrier that asks them, and where the answer goes.
+    vote: Option<(R, bool)>,
     done: bool,
     epoch: u32,
 }
@@ -165,6 +167,7 @@ impl Block<'_> {
                     active: if here == WARP { u32::MAX } else { (1 << here) - 1 },
                     waiting: vec![],
                     at_barrier: false,
+                    vote: None,
                     done: false,
                     epoch: 0,
                 }
@@ -189,8 +192,21 @@ impl Block<'_> {
             }
             self.epoch += 1;
             self.stats.barriers += 1;
+            let any = warps.iter().any(|w| w.vote.is_some_and(|(_, holds)| holds));
+            if let Some(silent) = warps.iter().find(|w| w.vote.is_none())
+                && warps.iter().any(|w| w.vote.is_some())
+            {
+                return Err(self.error(
+                    silent.pc.saturating_sub(1),
+                    silent.first,
+                    "is at another kind of barrier than others of its block",
+                ));
+            }
             for warp in &mut warps {
                 warp.at_barrier = false;
+                if let Some((dst, _)) = warp.vote.take() {
+                    warp.put(dst, warp.active, |_| u64::from(any));
+                }
             }
         }
     }
@@ -272,13 +288,17 @@ impl Block<'_> {
                         }
                     }
                 }
-                Op::Barrier => {
+                op @ (Op::Barrier | Op::BarrierOr { .. }) => {
                     if mask != w.active || !w.waiting.is_empty() {
                         return Err(self.error(
                             pc,
                             w.first + mask.trailing_zeros().min(31) as usize,
                             "is at a barrier that others of its warp are not at",
                         ));
+                    }
+                    if let Op::BarrierOr { dst, a } = op {
+                        let a = self.src(w, pc, *a, mask)?;
+                        w.vote = Some((*dst, lanes(mask).any(|i| a[i] != 0)));
                     }
                     w.at_barrier = true;
                     return Ok(());
@@ -406,7 +426,7 @@ impl Block<'_> {
                 }
             }
             Op::Load { .. } | Op::Store { .. } => self.access(w, pc, &inst.op, mask)?,
-            Op::Branch { .. } | Op::Exit | Op::Barrier => {}
+            Op::Branch { .. } | Op::Exit | Op::Barrier | Op::BarrierOr { .. } => {}
         }
         Ok(())
     }

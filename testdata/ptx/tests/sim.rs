@@ -279,3 +279,17 @@ fn matrix_instructions() {
         }
     }
 }
+
+/// A barrier that asks all threads of a block gives each of them the same answer.
+#[test]
+fn a_barrier_that_asks_is_answered_for_the_block() {
+    let body = format!(
+        "{ADDRESS}setp.eq.u32 %p0, %r0, 70;\nbar.red.or.pred %p1, 0, %p0;\n\
+         selp.b32 %r5, 1, 0, %p1;\nst.global.b32 [%rd4], %r5;"
+    );
+    let want = words((0..128).map(|i| u32::from(i >= 64)));
+    assert_eq!(run(&body, 2, 64, &words(0..128), 512), Ok(want));
+    let two_kinds = "setp.lt.u32 %p0, %r1, 32;\n@%p0 bra OTHER;\nbar.red.or.pred %p1, 0, %p0;\n\
+                     ret;\nOTHER:\nbar.sync 0;";
+    refused(two_kinds, 1, 64, "another kind of barrier");
+}
