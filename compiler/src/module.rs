@@ -617,8 +617,13 @@ pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runt
 /// their own.
 fn add_gpu(code: &mut JitProgram, program: &Program) -> std::result::Result<(), CodegenError> {
     let table = tfc_codegen::ptx::table(program, &[tfc_codegen::ptx::AMPERE.arch])?;
-    code.set_gpu(table.encode(), (&raw const tfc_runtime::cuda::TFC_CUDA).cast());
+    code.set_gpu(table.encode(), gpu_driver());
     Ok(())
+}
+
+/// What of the runtime drives GPUs.
+pub(crate) fn gpu_driver() -> *const u8 {
+    (&raw const tfc_runtime::cuda::TFC_CUDA).cast()
 }
 
 impl<R: Arrays> Entry<R> {

@@ -1,7 +1,8 @@
-//! Compiled modules as files: machine code, plan and constants.
+//! Compiled modules as files: machine code, plan, constants and code for GPUs.
 //!
 //! ```text
-//! magic, format number, tfc's version, code, plan, constants, hash of all that
+//! magic, format number, tfc's version, code, plan, constants, code for GPUs if there is
+//! any, hash of all that
 //! ```
 //! Each piece is its length in eight bytes, little-endian, and its bytes.
 
@@ -15,13 +16,13 @@ use tfc_ir::diag::Diag;
 use tfc_runtime::hash::hash;
 
 const MAGIC: &[u8; 8] = b"TFCMODUL";
-const FORMAT: u64 = 1;
+const FORMAT: u64 = 2;
 const HASH: usize = 32;
 
 impl Module {
     /// Writes the compiled module to a file, from which [`Module::load`] makes it
-    /// again without compiling anything. The file is for CPUs like this one and
-    /// for this version of tfc. Variables are not in it: they begin with their
+    /// again without compiling anything. The file is for CPUs like this one, for GPUs too
+    /// if the module runs on one, and for this version of tfc. Variables are not in it: they begin with their
     /// initial values, and checkpoints hold others.
     ///
     /// ```
@@ -41,7 +42,7 @@ impl Module {
         out.extend(FORMAT.to_le_bytes());
         let code = self.code.code().encode();
         let version = env!("CARGO_PKG_VERSION").as_bytes();
-        for piece in [version, &code, self.code.plan(), self.code.consts()] {
+        for piece in [version, &code, self.code.plan(), self.code.consts(), self.code.gpu()] {
             out.extend((piece.len() as u64).to_le_bytes());
             out.extend(piece);
         }
@@ -63,7 +64,8 @@ impl Module {
         unsafe { Module::load_with(path, &Options::new()) }
     }
 
-    /// As [`Module::load`], with threads of its own or a place for what it prints.
+    /// As [`Module::load`], with threads of its own, a place for what it prints, or a GPU,
+    /// if the module was saved with code for one (E0840).
     ///
     /// # Safety
     /// As [`Module::load`].
@@ -72,7 +74,7 @@ impl Module {
         let name = path.display();
         let bytes = std::fs::read(path)
             .map_err(|e| Diag::error("E0804", format!("cannot read `{name}`: {}", reason(&e))))?;
-        let [code, plan, consts] = pieces(&bytes).map_err(|why| {
+        let [code, plan, consts, gpu] = pieces(&bytes).map_err(|why| {
             let message = format!("`{name}` is not a compiled module that can be used here");
             let diag = Diag::error("E0820", message).note(why);
             Error::from(diag.help("compile the graph and save it again"))
@@ -92,14 +94,17 @@ impl Module {
         // SAFETY: the caller promises that `save` wrote the file, the hash that it
         // is as it was written; the CPU has what the code needs.
         unsafe {
-            let code = tfc_codegen::load(code, plan.to_vec(), consts).map_err(bug)?;
+            let mut code = tfc_codegen::load(code, plan.to_vec(), consts).map_err(bug)?;
+            if !gpu.is_empty() {
+                code.set_gpu(gpu.to_vec(), crate::module::gpu_driver());
+            }
             Module::from_code(code, options)
         }
     }
 }
 
-/// Code, plan and constants, or what is wrong.
-fn pieces(bytes: &[u8]) -> std::result::Result<[&[u8]; 3], String> {
+/// Code, plan, constants and code for GPUs, or what is wrong.
+fn pieces(bytes: &[u8]) -> std::result::Result<[&[u8]; 4], String> {
     let split = bytes.len().checked_sub(HASH).filter(|at| *at >= MAGIC.len() + 8);
     let Some((body, sum)) = split.map(|at| bytes.split_at(at)) else {
         return Err("it is too short".into());
@@ -124,8 +129,8 @@ fn pieces(bytes: &[u8]) -> std::result::Result<[&[u8]; 3], String> {
         let version = String::from_utf8_lossy(version);
         return Err(format!("tfc {version} wrote it, this is tfc {here}"));
     }
-    match (piece(), piece(), piece()) {
-        (Some(code), Some(plan), Some(consts)) => Ok([code, plan, consts]),
+    match [piece(), piece(), piece(), piece()] {
+        [Some(code), Some(plan), Some(consts), Some(gpu)] => Ok([code, plan, consts, gpu]),
         _ => Err("a part is missing".into()),
     }
 }

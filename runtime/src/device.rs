@@ -13,6 +13,7 @@ use crate::gemm::{self, MatMulArgs};
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use std::sync::Arc;
+use std::time::Instant;
 use tfc_abi::plan::{BufId, DeviceId, Func};
 use tfc_abi::{DType, KernelFn};
 
@@ -94,6 +95,9 @@ pub(crate) trait Accelerator: Send + Sync {
 pub(crate) trait Sequence: Send {
     /// Runs them, and waits for the last.
     fn run(&mut self) -> Result<()>;
+
+    /// Runs one after the other, and says of each when it was begun, once it is done.
+    fn run_each(&mut self, done: &mut dyn FnMut(usize, Instant)) -> Result<()>;
 }
 
 /// What a device besides the CPU is to do.

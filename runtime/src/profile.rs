@@ -116,8 +116,8 @@ impl Profile {
     }
 
     /// A table of the steps of `calls` calls: what each took of one of them, its
-    /// share, and how fast that is against `peaks`.
-    pub fn table(&self, calls: usize, peaks: Peaks) -> String {
+    /// share, and how fast that is against `peaks`, if they are known.
+    pub fn table(&self, calls: usize, peaks: Option<Peaks>) -> String {
         let steps = self.steps();
         let calls = calls.max(1) as f64;
         let all: Duration = steps.iter().map(|s| s.time).sum();
@@ -127,9 +127,10 @@ impl Profile {
         );
         for s in &steps {
             let ns = (s.time.as_nanos() as f64).max(1.0);
-            let rate = |amount: u64, peak: f64| match amount {
-                0 => String::new(),
-                n => format!("{:.1} ({:.0} %)", n as f64 / ns, 100.0 * n as f64 / ns / peak),
+            let rate = |amount: u64, peak: Option<f64>| match (amount as f64 / ns, peak) {
+                _ if amount == 0 => String::new(),
+                (rate, Some(peak)) => format!("{rate:.1} ({:.0} %)", 100.0 * rate / peak),
+                (rate, None) => format!("{rate:.1}"),
             };
             let _ = writeln!(
                 out,
@@ -137,16 +138,18 @@ impl Profile {
                 crate::cli::bench::human(s.time.div_f64(calls)),
                 100.0 * s.time.as_secs_f64() / all.as_secs_f64().max(1e-12),
                 (s.runs as f64 / calls).round(),
-                rate(s.flops, peaks.gflops),
-                rate(s.bytes, peaks.gbytes),
+                rate(s.flops, peaks.map(|p| p.gflops)),
+                rate(s.bytes, peaks.map(|p| p.gbytes)),
                 s.name,
             );
         }
-        let _ = writeln!(
-            out,
-            "peaks of this machine, measured: {:.0} GFLOP/s, {:.1} GB/s",
-            peaks.gflops, peaks.gbytes
-        );
+        let _ = match peaks {
+            Some(Peaks { gflops, gbytes }) => writeln!(
+                out,
+                "peaks of this machine, measured: {gflops:.0} GFLOP/s, {gbytes:.1} GB/s"
+            ),
+            None => writeln!(out, "each step of the GPU by itself, until it is done"),
+        };
         out
     }
 

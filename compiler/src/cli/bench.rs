@@ -76,7 +76,9 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         let _ = writeln!(out, "{line}");
     }
     if args.by_step && !json {
-        let peaks = tfc_runtime::peaks::measure(module.model().pool());
+        // What the CPU can do says nothing about a GPU.
+        let cpu = device == Device::Cpu;
+        let peaks = cpu.then(|| tfc_runtime::peaks::measure(module.model().pool()));
         out += &profile.table(calls_by_step, peaks);
     }
     if let Some(path) = &args.trace {

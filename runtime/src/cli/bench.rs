@@ -139,7 +139,9 @@ pub(super) fn run(
         model.run_with(session.entry, &views, &mut out, &options)?;
     }
     if args.by_step {
-        console.say(profile.table(calls, peaks::measure(model.pool())).trim_end())?;
+        // What the CPU can do says nothing about a GPU.
+        let peaks = model.accelerator.is_none().then(|| peaks::measure(model.pool()));
+        console.say(profile.table(calls, peaks).trim_end())?;
     }
     session.write_profile()
 }

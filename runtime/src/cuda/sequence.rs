@@ -16,6 +16,7 @@ use crate::device::{Sequence, Task, What};
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::c_void;
 use std::sync::Arc;
+use std::time::Instant;
 use tfc_abi::gpu::GpuEntry;
 
 /// Streams of a GPU that a sequence uses at most.
@@ -302,6 +303,24 @@ impl Sequence for Tasks {
         // SAFETY: the stream is ours.
         let status = unsafe { (cuda.driver.stream_synchronise)(first) };
         cuda.driver.check(status, "a step")
+    }
+
+    fn run_each(&mut self, done: &mut dyn FnMut(usize, Instant)) -> Result<()> {
+        let cuda = self.cuda.clone();
+        let streams = cuda.lease(&self.used)?;
+        for (i, task) in self.list.iter().enumerate() {
+            let started = Instant::now();
+            cuda.gpus[task.gpu].make_current()?;
+            let stream = streams.handles[task.gpu][task.stream];
+            for order in &task.orders {
+                self.give(task.gpu, order, stream)?;
+            }
+            // SAFETY: the stream is ours.
+            let status = unsafe { (cuda.driver.stream_synchronise)(stream) };
+            cuda.driver.check(status, "a step")?;
+            done(i, started);
+        }
+        Ok(())
     }
 }
 

@@ -63,7 +63,12 @@ impl Batch {
             // SAFETY: the buffer has this many bytes, as has its place in the staging.
             unsafe { start.add(*at).copy_from_nonoverlapping(run.ctx.ptrs[*buf as usize], len) };
         }
-        made.sequence.run()?;
+        match run.recorder() {
+            None => made.sequence.run()?,
+            Some((profile, sizes)) => made.sequence.run_each(&mut |i, started| {
+                profile.record(&steps[self.steps[i] as usize], sizes, started);
+            })?,
+        }
         for (buf, at) in &made.down {
             let len = byte_len(run.ctx, run.entry, *buf);
             // SAFETY: as above; nobody else uses the buffer meanwhile.
