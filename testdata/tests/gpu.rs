@@ -260,3 +260,48 @@ fn nvidias_assembler_takes_every_kernel() {
     });
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
+
+/// What the assembler makes of the main kinds of kernels: nothing is spilled, products are
+/// multiply-adds for the most part, and elementwise kernels load 128 bits at a time.
+#[test]
+fn main_kernels_are_as_good_as_the_page_says() {
+    let Some(ptxas) = ptxas() else { return };
+    if !ptxas.with_file_name("nvdisasm").exists() {
+        assert!(std::env::var_os("CI").is_none(), "there is no nvdisasm: `.ci/ptxas nvdisasm`");
+        println!("left out: there is no nvdisasm; `.ci/ptxas nvdisasm` fetches it");
+        return;
+    }
+    let path = corpus::root().join(".ci/kernels.graph");
+    let text = std::fs::read_to_string(&path).expect("the kernels");
+    let program = compile(&Case { path, name: "kernels".into(), text }).expect("it compiles");
+    let all = ptx::compile(&program, 80).expect("it has PTX");
+    let dir = scratch();
+    let file = dir.path().join("kernels.ptx");
+    std::fs::write(&file, all.text()).expect("written");
+    let table = Command::new(corpus::root().join(".ci/gpu-table"))
+        .arg(&file)
+        .arg("sm_80")
+        .output()
+        .expect("it starts");
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.status.success(), "{}", String::from_utf8_lossy(&table.stderr));
+    println!("{text}");
+    let (mut products, mut elementwise) = (0, 0);
+    for line in text.lines().skip(1) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, _, spilled, ..] = words[..] else { panic!("{line}") };
+        assert_eq!(spilled, "0", "{line}");
+        if name.starts_with("tfc_product") {
+            let at = words.iter().position(|w| *w == "%").expect("a share");
+            let share: u32 = words[at - 1].parse().expect("a number");
+            assert!(share >= 85, "{line}");
+            products += 1;
+        }
+        if ["tfc_mul_add_relu", "tfc_tanh_mul"].contains(&name) {
+            let loads = line.rsplit("  ").next().unwrap_or_default();
+            assert!(loads.ends_with("x 128") && !loads.contains(','), "{line}");
+            elementwise += 1;
+        }
+    }
+    assert_eq!((products, elementwise), (4, 2), "{text}");
+}

@@ -15,7 +15,7 @@ use super::{Dims, Entry, bits, print_graph};
 use crate::feeds::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tfc::{Math, Module, Options};
+use tfc::{Device, Math, Module, Options};
 use tfc_ir::eval::{Array, Data, round_to};
 use tfc_ir::graph::Func;
 use tfc_ir::{DType, Graph, Tensor, interp};
@@ -67,6 +67,16 @@ pub fn check(entries: &[Entry], modes: &[Math], sizes: usize) -> Result<Counts, 
 
 /// [`check`] at given sizes for each entry.
 pub fn check_at(entries: &[Entry], modes: &[Math], sizes: &[Vec<Dims>]) -> Result<Counts, Failure> {
+    check_on(Device::Cpu, entries, modes, sizes)
+}
+
+/// [`check_at`] with code that runs on a device.
+pub fn check_on(
+    device: Device,
+    entries: &[Entry],
+    modes: &[Math],
+    sizes: &[Vec<Dims>],
+) -> Result<Counts, Failure> {
     let fail = |seed: u64, mode: Math, dims: &Dims, what: String| Failure {
         seed,
         mode,
@@ -87,7 +97,7 @@ pub fn check_at(entries: &[Entry], modes: &[Math], sizes: &[Vec<Dims>]) -> Resul
         }
     }
     for mode in modes.iter().copied() {
-        let module = subject.compile(mode).map_err(|e| whole(mode, e))?;
+        let module = subject.compile(mode, device).map_err(|e| whole(mode, e))?;
         for (entry, dims, feeds, want) in &wanted {
             let got = subject.call(&module, &entry.name(), feeds);
             if let (Math::Strict, true, Ok(got)) = (mode, entry.elementwise, &got) {
@@ -144,8 +154,8 @@ impl Subject {
         })
     }
 
-    fn compile(&self, math: Math) -> Result<Module, String> {
-        let options = Options::new().math(math).threads(1);
+    fn compile(&self, math: Math, device: Device) -> Result<Module, String> {
+        let options = Options::new().math(math).threads(1).device(device);
         caught(|| tfc::compile_with(&self.graph, &options).map_err(|e| e.to_string()))
     }
 
