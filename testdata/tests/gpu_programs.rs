@@ -72,13 +72,12 @@ fn agree(case: &Case) -> Result<usize, Stop> {
     let mut timings = tfc::driver::Timings::default();
     let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
         .map_err(|e| e.to_string())?;
-    if !compiled.program().plan.queues.is_empty() {
-        return Err(Stop::LeftOut("queues".into()));
-    }
     let reference = tfc_passes::pipeline::run_passes(&graph, &["differentiate"])
         .map_err(|diags| format!("{} findings", diags.len()))?;
     let initial = interp::State::new(&reference).map_err(|e| e.to_string())?;
     let module = Module::from_compiled(&compiled, &options).map_err(|e| e.to_string())?;
+    // A wait that nobody could end is an error.
+    module.model().queues().use_alone();
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     module.set_directory(dir.path());
     let mut calls = 0;
@@ -449,6 +448,38 @@ fn the_order_of_streams_does_not_matter() {
         })
         .collect();
     assert!(outs.iter().all(|o| *o == outs[0]), "{outs:?}");
+}
+
+/// Readers, runners and queues are the CPU's; what an entry makes of their elements is the
+/// GPU's. A run that was interrupted goes on with the same elements.
+#[test]
+fn a_pipeline_feeds_the_gpu() {
+    let examples = corpus::examples();
+    let graph = &examples.iter().find(|c| c.name == "pipeline").expect("the pipeline").text;
+    let (dir, exe) = executable_of(graph, "pipeline");
+    let ok = |device: &str, line: &str| -> Vec<f64> {
+        let mut args: Vec<&str> = line.split(' ').collect();
+        args.extend(["--device", device]);
+        let out = run(&exe, true, "", &args);
+        assert!(out.status.success(), "{line}: {}", text_of(&out));
+        let number = |l: &str| l.split("\"loss\":").nth(1)?.split(',').next()?.parse().ok();
+        text(&out.stdout).lines().filter_map(number).collect()
+    };
+    ok("cpu", "make --feed seed=1 --out images=images.npy --out labels=labels.npy");
+    let train = "train --steps 4 --message-format json";
+    let (gpu, cpu) = (ok("cuda", train), ok("cpu", train));
+    assert!(gpu.len() == 4 && cpu.len() == 4, "{gpu:?} {cpu:?}");
+    for (g, c) in gpu.iter().zip(&cpu) {
+        assert!((g - c).abs() < 1e-3 * c.abs(), "{gpu:?} {cpu:?}");
+    }
+    ok("cuda", "train --steps 2 --checkpoint-dir ck");
+    let resumed = ok("cuda", &format!("{train} --checkpoint-dir ck --resume"));
+    assert_eq!(resumed, gpu[2..]);
+    drop(dir);
+}
+
+fn text_of(out: &Output) -> String {
+    text(&out.stdout) + &text(&out.stderr)
 }
 
 /// Each step of the GPU is in the table and in the trace, copies too.

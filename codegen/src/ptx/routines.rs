@@ -11,6 +11,12 @@ use tfc_kernel::{
     DType, Dim, Ix, Kernel, KernelBuf, Loop, LoopKind, LoopVar, Scalar, ScalarOp, ScalarType, Stmt,
 };
 
+/// One if the destination of a routine has rows, else zero: a factor of the blocks of its
+/// launch, so that nothing is stored to a tensor without elements.
+pub fn any_rows() -> Dim {
+    Dim::sym("rows").ceil_div(1 << 40)
+}
+
 /// The kernel of a routine on elements and indices of these types. Its buffers are the
 /// routine's; its dims are its numbers: `rows` of the destination, `ids`, the `length` of a row, and
 /// for sums whether ids out of range are left out.

@@ -1,5 +1,6 @@
 //! The PTX of a program and how its entries are launched, as the runtime reads them.
 
+use super::routines::any_rows;
 use super::{Compiled, Entry, Launch, Needs, module, routine};
 use crate::CodegenError;
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,7 +72,8 @@ fn version(program: &Program, compiled: &Compiled) -> Result<GpuVersion, Codegen
     let mut routines = vec![];
     for (func, dtype, ids) in called.into_values() {
         let Some(kernel) = routine(func, dtype, ids) else { continue };
-        let (entry, _) = super::kernel(&kernel)?;
+        let (mut entry, _) = super::kernel(&kernel)?;
+        entry.launch.grid[1] = any_rows();
         let launch = launch(&entry.launch, &kernel.dims)?;
         routines.push(GpuRoutine { func, dtype, ids, launch });
         text.push(entry);
