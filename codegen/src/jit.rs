@@ -80,7 +80,7 @@ fn place(code: Code, plan: Vec<u8>, consts: &[u8]) -> Result<JitProgram, Codegen
 }
 
 impl JitProgram {
-    /// Points into `self`: valid while it lives.
+    /// Points into `self`: valid while it lives. Who runs it adds what of the runtime it needs.
     pub fn desc(&self) -> ProgramDesc {
         ProgramDesc {
             version: ABI_VERSION,
@@ -94,6 +94,7 @@ impl JitProgram {
             gpu: if self.gpu.is_empty() { std::ptr::null() } else { self.gpu.as_ptr() },
             gpu_len: self.gpu.len(),
             gpu_driver: self.gpu_driver,
+            conv: std::ptr::null(),
         }
     }
 

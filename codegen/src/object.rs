@@ -14,6 +14,7 @@ use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, default
 use cranelift_object::{ObjectBuilder, ObjectModule};
 use std::borrow::Cow;
 use std::mem::{offset_of, size_of};
+use tfc_abi::plan::{Plan, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, LibraryDesc, ProgramDesc};
 use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
@@ -26,6 +27,9 @@ pub struct ObjectOptions {
     pub triple: Option<String>,
     /// What it carries for GPUs.
     pub gpu: Option<ForGpu>,
+    /// What of the runtime convolves, by its symbol: programs that do not are linked
+    /// without it.
+    pub conv: String,
 }
 
 /// Code for GPUs beside that for the CPU.
@@ -87,6 +91,10 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
         ));
         parts.push((offset_of!(ProgramDesc, gpu_driver), driver.map_err(backend)?));
     }
+    if convolves(&program.plan) {
+        let conv = module.declare_data(&options.conv, Linkage::Import, false, false);
+        parts.push((offset_of!(ProgramDesc, conv), conv.map_err(backend)?));
+    }
     descriptor(&mut module, desc, program, tables.len(), gpu_len, &parts)?;
     match &options.exports {
         Exports::Main { function } => main_function(&mut module, isa.as_ref(), desc, function)?,
@@ -95,6 +103,20 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
         }
     }
     module.finish().emit().map_err(backend)
+}
+
+/// Whether any step of the plan is a convolution.
+fn convolves(plan: &Plan) -> bool {
+    fn any(steps: &[Step]) -> bool {
+        steps.iter().any(|step| match step {
+            Step::Conv(_) => true,
+            Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+                any(a) || any(b)
+            }
+            _ => false,
+        })
+    }
+    plan.entries.iter().any(|e| any(&e.steps))
 }
 
 /// Compiles every kernel in every version and gives the table of each.

@@ -89,7 +89,13 @@ fn a_linked_program_runs_every_version() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name);
     let exports = Exports::Main { function: "tfc_main".into() };
-    let options = ObjectOptions { exports, cpu: Cpu::Portable, triple: None, gpu: None };
+    let options = ObjectOptions {
+        exports,
+        cpu: Cpu::Portable,
+        triple: None,
+        gpu: None,
+        conv: "tfc_conv".into(),
+    };
     std::fs::write(path("demo.o"), object(&program(DType::F32), &options).unwrap()).unwrap();
     std::fs::write(path("main.c"), C).unwrap();
     let cc = Command::new("cc")
@@ -119,7 +125,13 @@ fn a_linked_program_runs_every_version() {
 fn objects_may_call_the_c_library() {
     let exports = Exports::Main { function: "tfc_main".into() };
     for cpu in [Cpu::Portable, Cpu::Baseline] {
-        let options = ObjectOptions { exports: exports.clone(), cpu, triple: None, gpu: None };
+        let options = ObjectOptions {
+            exports: exports.clone(),
+            cpu,
+            triple: None,
+            gpu: None,
+            conv: "tfc_conv".into(),
+        };
         assert!(object(&program(DType::F64), &options).is_ok());
     }
 }

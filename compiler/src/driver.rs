@@ -387,7 +387,14 @@ pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
 /// An optimized graph and what it was lowered to.
 ///
 /// Only [`compile`] makes one: its parts belong together, which is what makes it
-/// safe to run them.
+/// safe to run them. So those of two programs cannot be mixed:
+///
+/// ```compile_fail,E0616
+/// fn mixed(mut one: tfc::Compiled, other: tfc::Compiled) -> tfc::Compiled {
+///     one.program = other.program;
+///     one
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Compiled {
     pub(crate) graph: Graph,

@@ -156,7 +156,8 @@ impl Emitter<'_> {
                 Some(ForGpu { table: table.encode(), driver })
             }
         };
-        let options = ObjectOptions { exports, cpu: self.cpu, triple, gpu };
+        let conv = runtime_object::symbol(runtime_object::CONV, &target.id);
+        let options = ObjectOptions { exports, cpu: self.cpu, triple, gpu, conv };
         tfc_codegen::object(self.program, &options).map_err(no_code)
     }
 

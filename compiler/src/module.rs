@@ -138,7 +138,7 @@ impl Module {
         };
         // SAFETY: the descriptor points into `code`, which the model keeps; the
         // rest is the caller's promise.
-        let model = unsafe { Model::load_with(&code.desc(), runtime) }?;
+        let model = unsafe { Model::load_with(&descriptor(&code), runtime) }?;
         let names = model.plan().entries.iter().map(|e| {
             let results = e.results.iter().map(|p| p.name.clone()).collect();
             Arc::new(Names { entry: e.name.clone(), results })
@@ -606,7 +606,7 @@ pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runt
     if let tfc_runtime::Choice::Cuda(_) = options.device {
         add_gpu(&mut code, program).map_err(bug)?;
     }
-    let desc = code.desc();
+    let desc = descriptor(&code);
     let options = tfc_runtime::Options { keep: Some(Box::new(code)), ..options };
     // SAFETY: the descriptor points into `code`, which the model keeps, and which
     // was generated from the plan in it.
@@ -619,6 +619,12 @@ fn add_gpu(code: &mut JitProgram, program: &Program) -> std::result::Result<(), 
     let table = tfc_codegen::ptx::table(program, &[tfc_codegen::ptx::AMPERE.arch])?;
     code.set_gpu(table.encode(), gpu_driver());
     Ok(())
+}
+
+/// What describes the code, with what of the runtime it may need.
+fn descriptor(code: &JitProgram) -> tfc_abi::ProgramDesc {
+    let conv = (&raw const tfc_runtime::conv::TFC_CONV).cast();
+    tfc_abi::ProgramDesc { conv, ..code.desc() }
 }
 
 /// What of the runtime drives GPUs.

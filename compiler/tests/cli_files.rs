@@ -300,3 +300,25 @@ fn steps_are_timed() {
     stdout(&tfc(dir.path(), &[&run[..], &["--profile", "run.json"]].concat()));
     assert_eq!(of(&events("run.json"), "matmul"), 1);
 }
+
+/// Convolution is a large part of the runtime: a program that does not convolve is linked
+/// without it, and one that does gives the right numbers.
+#[test]
+fn programs_have_what_they_use_of_the_runtime() {
+    let dir = sandbox();
+    let graph = "graph c\nentry f(x: f32[1, 1, 2, 2]) -> f32[1, 1, 1, 1] {\n  \
+                 return conv2d(x, ones(shape: [1, 1, 2, 2], dtype: f32))\n}\n";
+    fs::write(dir.path().join("c.graph"), graph).unwrap();
+    let size = |name: &str| {
+        let source = format!("{name}.graph");
+        stdout(&tfc(dir.path(), &["compile", source.as_str(), "-o", name]));
+        fs::metadata(dir.path().join(name)).unwrap().len()
+    };
+    let (plain, convolving) = (size("m"), size("c"));
+    assert!(convolving > plain + 50_000, "{convolving} and {plain} bytes");
+    let run = Command::new(dir.path().join("c"))
+        .args(["f", "--feed", "x=[[[[1, 2], [3, 4]]]]"])
+        .output()
+        .unwrap();
+    assert!(stdout(&run).contains("10"), "{run:?}");
+}

@@ -62,7 +62,6 @@ fn main() {
                 b_stride: 0,
                 trans_a,
                 trans_b,
-                accumulate: false,
                 b_stays: None,
             };
             // SAFETY: the operands have these sizes.

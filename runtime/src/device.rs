@@ -8,7 +8,7 @@
 
 use crate::calls;
 use crate::conv::{self, ConvArgs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::gemm::{self, MatMulArgs};
 use crate::mem::Bytes;
 use crate::pool::Pool;
@@ -160,6 +160,8 @@ pub(crate) enum What {
 pub(crate) struct Cpu {
     pub pool: Arc<Pool>,
     pub kernels: Vec<KernelFn>,
+    /// What convolves, if the program does.
+    pub conv: Option<&'static conv::Entry>,
 }
 
 impl Cpu {
@@ -225,15 +227,18 @@ impl Cpu {
     /// # Safety
     /// As said above.
     pub unsafe fn conv(&self, args: &ConvArgs<'_>, epilogue: Option<&KernelCall>) -> Result<()> {
+        let Some(entry) = self.conv else {
+            return Err(Error::bug("a program that convolves was linked without convolution"));
+        };
         // SAFETY: as for the matrix product.
         unsafe {
             match epilogue {
-                Some(call) => conv::conv(
+                Some(call) => (entry.conv)(
                     &self.pool,
                     args,
                     Some(&|r0, r1, c0, c1| self.run(call, [r0, r1, c0, c1].map(|x| x as i64))),
                 ),
-                None => conv::conv(&self.pool, args, None),
+                None => (entry.conv)(&self.pool, args, None),
             }
         }
         Ok(())

@@ -252,8 +252,10 @@ impl Model {
         let packs = PackCache::new(variables.saturating_add(consts.len) / 2 * 3);
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
+        // SAFETY: the caller's promise: it is none, or the runtime's own.
+        let conv = unsafe { desc.conv.cast::<crate::conv::Entry>().as_ref() };
         let model = Model {
-            cpu: Cpu { pool: pool.clone(), kernels },
+            cpu: Cpu { pool: pool.clone(), kernels, conv },
             plan,
             accelerator,
             origins: placed.origins,

@@ -67,7 +67,6 @@ struct Case {
     batch: usize,
     trans_a: bool,
     trans_b: bool,
-    accumulate: bool,
     share_b: bool,
 }
 
@@ -93,7 +92,6 @@ impl Case {
             batch: if r.below(4) == 0 { r.below(4) } else { 1 },
             trans_a: flag(r),
             trans_b: flag(r),
-            accumulate: r.below(4) == 0,
             share_b: flag(r),
         }
     }
@@ -122,7 +120,6 @@ impl Case {
             b_stride: if self.share_b { 0 } else { self.k * self.n },
             trans_a: self.trans_a,
             trans_b: self.trans_b,
-            accumulate: self.accumulate,
             b_stays: None,
         }
     }
@@ -134,8 +131,7 @@ impl Case {
             let b = &d.b[if self.share_b { 0 } else { x * self.k * self.n }..];
             for i in 0..self.m {
                 for j in 0..self.n {
-                    let at = (x * self.m + i) * self.n + j;
-                    let mut sum = if self.accumulate { d.c[at].to() } else { 0.0 };
+                    let mut sum = 0.0;
                     for p in 0..self.k {
                         let a = a[if self.trans_a { p * self.m + i } else { i * self.k + p }];
                         let b = b[if self.trans_b { j * self.k + p } else { p * self.n + j }];
@@ -285,8 +281,7 @@ fn threads_change_no_bit() {
             [(64, 512, 784), (300, 200, 500), (1, 3000, 700), (7, 1000, 400), (900, 1, 800)]
         {
             for (trans_a, trans_b) in [(false, false), (true, false), (false, true), (true, true)] {
-                let case =
-                    Case { m, n, k, batch: 1, trans_a, trans_b, accumulate: false, share_b: false };
+                let case = Case { m, n, k, batch: 1, trans_a, trans_b, share_b: false };
                 let mut d = case.data::<f32>(&mut r);
                 let args = case.args(&mut d);
                 // SAFETY: the operands have the sizes of the case.
@@ -342,7 +337,6 @@ fn operands_that_stay_are_packed_once_and_change_no_bit() {
         if i % 3 == 0 {
             (case.n, case.k) = (64 + r.below(100), 40 + r.below(900));
         }
-        case.accumulate = false;
         let mut d = case.data::<f32>(&mut r);
         let args = case.args(&mut d);
         let cache = PackCache::new(1 << 22);

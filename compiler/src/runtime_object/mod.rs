@@ -3,7 +3,7 @@
 //! `rustc` alone compiles the two crates, which depend on nothing else, from
 //! wherever their sources are: no workspace, lock file, registry or network has
 //! a part in it. The archive is joined into one relocatable object (`ld -r`),
-//! and all its symbols made local but three, which have a hash of the object in
+//! and all its symbols made local but four, which have a hash of the object in
 //! their names: whatever else is linked beside it, another version of itself
 //! included, neither clashes nor is mistaken for it.
 //!
@@ -22,6 +22,9 @@ pub const TABLE: &str = "tfc_runtime";
 pub const MAIN: &str = "tfc_main";
 /// What drives GPUs; only programs that name it have it linked.
 pub const CUDA: &str = "tfc_cuda";
+/// What convolves; likewise.
+pub const CONV: &str = "tfc_conv";
+const EXPORTS: [&str; 4] = [TABLE, MAIN, CUDA, CONV];
 
 /// Where the sources are.
 pub struct Sources<'a> {
@@ -60,7 +63,7 @@ impl Build<'_> {
         let joined = self.join(&archive)?;
         let bytes = fs::read(&joined).map_err(|e| format!("{}: {e}", joined.display()))?;
         let id = format!("{:016x}", fingerprint(&bytes));
-        let exports = [TABLE, MAIN, CUDA].map(|name| (name, symbol(name, &id)));
+        let exports = EXPORTS.map(|name| (name, symbol(name, &id)));
         match elf::localize(&bytes, &exports) {
             Some(bytes) => Ok(Object { bytes, id }),
             None => Err("the joined object is not as expected".into()),
@@ -124,7 +127,7 @@ impl Build<'_> {
                 command.arg("-nostdlib");
             }
             let mut options: Vec<String> = vec!["--gc-sections".into(), "-S".into()];
-            for name in [TABLE, MAIN, CUDA] {
+            for name in EXPORTS {
                 options.extend(["-u".into(), name.into()]);
             }
             options.extend(["-e".into(), TABLE.into()]);

@@ -27,7 +27,7 @@ pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 
 /// A compiled kernel.
 ///
@@ -63,6 +63,8 @@ pub struct ProgramDesc {
     /// What of the runtime drives GPUs. Nothing else in the runtime refers to it, so
     /// that only programs that can use one have it linked.
     pub gpu_driver: *const u8,
+    /// What of the runtime convolves, in a program that does; likewise.
+    pub conv: *const u8,
 }
 
 /// All kernels of a program, for CPUs with certain features.

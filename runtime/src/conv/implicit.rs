@@ -318,7 +318,6 @@ impl<'a, E> ByWindows<'a, E> {
             b: image,
             c: std::ptr::null_mut(),
             c_row: n,
-            accumulate: false,
             finished: None,
         };
         if !self.across {
@@ -464,7 +463,6 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
                         b: &Windows { plan, source },
                         c: sums,
                         c_row: columns,
-                        accumulate: false,
                         finished: None,
                     };
                     // SAFETY: the sums have room for the rectangle; every row of
@@ -536,7 +534,6 @@ unsafe fn grad_filter<T: Real, E: Result<T>>(
             b: right,
             c: std::ptr::null_mut(),
             c_row: n,
-            accumulate: false,
             finished: None,
         };
         let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * n + columns.0);

@@ -83,6 +83,17 @@ impl ConvArgs<'_> {
     }
 }
 
+/// Convolution as a program asks for it: nothing of the runtime refers to this module but
+/// [`TFC_CONV`], which programs that convolve name in their descriptor, so that the others
+/// are linked without it.
+pub struct Entry {
+    pub(crate) conv: unsafe fn(&Pool, &ConvArgs<'_>, Option<BlockFn<'_>>),
+}
+
+/// See [`Entry`].
+#[unsafe(export_name = "tfc_conv")]
+pub static TFC_CONV: Entry = Entry { conv };
+
 /// # Safety
 /// The pointers are aligned and valid for the sizes given; `out` overlaps
 /// neither operand.

@@ -125,7 +125,6 @@ impl<'a> Frame<'a> {
                     b_stride: self.size(m.b_stride),
                     trans_a: m.trans_a,
                     trans_b: m.trans_b,
-                    accumulate: false,
                     b_stays: self.stays(m.b),
                 };
                 let epilogue = m.epilogue.as_ref();

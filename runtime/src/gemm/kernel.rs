@@ -35,8 +35,8 @@ pub trait Real:
 pub type TileFn<T> = unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool);
 /// `y[0..n] += sum of x[p * x_stride] * b[p * b_stride + 0..n]` for `p` in `0..k`.
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
-/// Dot products of `x` with `n` rows of `b`: `y[j] (+)= x[0..k] · b[j * stride..]`.
-pub type DotFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T, bool);
+/// Dot products of `x` with `n` rows of `b`: `y[j] = x[0..k] · b[j * stride..]`.
+pub type DotFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Panels of what lies lane beside lane; see [`super::pack::copy`].
 pub type CopyFn<T> = unsafe fn(*const T, usize, usize, usize, usize, *mut T);
 /// A panel of what lies step beside step; see [`super::pack::turn`].
@@ -309,7 +309,6 @@ pub unsafe fn dot<S: Simd>(
     b: *const S::T,
     b_row: isize,
     y: *mut S::T,
-    add: bool,
 ) {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
@@ -319,11 +318,11 @@ pub unsafe fn dot<S: Simd>(
             let y = y.add(j);
             // Few sums at a time where they take many registers.
             j += match (PARTIAL_BYTES / size_of::<S::V>(), n - j) {
-                (2, 4..) => dot_rows::<S, 2, 4>(k, x, b, b_row, y, add),
-                (2, _) => dot_rows::<S, 2, 1>(k, x, b, b_row, y, add),
-                (4, 2..) => dot_rows::<S, 4, 2>(k, x, b, b_row, y, add),
-                (4, _) => dot_rows::<S, 4, 1>(k, x, b, b_row, y, add),
-                _ => dot_rows::<S, 8, 1>(k, x, b, b_row, y, add),
+                (2, 4..) => dot_rows::<S, 2, 4>(k, x, b, b_row, y),
+                (2, _) => dot_rows::<S, 2, 1>(k, x, b, b_row, y),
+                (4, 2..) => dot_rows::<S, 4, 2>(k, x, b, b_row, y),
+                (4, _) => dot_rows::<S, 4, 1>(k, x, b, b_row, y),
+                _ => dot_rows::<S, 8, 1>(k, x, b, b_row, y),
             };
         }
     }
@@ -340,7 +339,6 @@ unsafe fn dot_rows<S: Simd, const V: usize, const R: usize>(
     b: *const S::T,
     b_row: isize,
     y: *mut S::T,
-    add: bool,
 ) -> usize {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
@@ -363,7 +361,7 @@ unsafe fn dot_rows<S: Simd, const V: usize, const R: usize>(
                 total = S::fma_one(*x.add(q), *b.offset(r as isize * b_row).add(q), total);
             }
             let y = y.add(r);
-            *y = if add { *y + total } else { total };
+            *y = total;
         }
         R
     }
@@ -415,10 +413,10 @@ macro_rules! kernels {
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn dot(
-                n: usize, m: usize, x: *const $t, b: *const $t, br: isize, y: *mut $t, add: bool,
+                n: usize, m: usize, x: *const $t, b: *const $t, br: isize, y: *mut $t,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { k::dot::<$simd>(n, m, x, b, br, y, add) }
+                unsafe { k::dot::<$simd>(n, m, x, b, br, y) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn copy(

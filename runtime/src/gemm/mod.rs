@@ -70,7 +70,6 @@ pub struct MatMulArgs<'a> {
     pub b_stride: usize,
     pub trans_a: bool,
     pub trans_b: bool,
-    pub accumulate: bool,
     /// Where `b`, if it stays the same between calls, may be kept packed.
     pub b_stays: Option<Stays<'a>>,
 }
@@ -247,7 +246,6 @@ pub unsafe fn real<T: Real>(
             b: kept.as_ref().map_or(&right as &dyn Operand<T>, |k| k),
             c: g.c.cast::<T>().wrapping_add(c),
             c_row: g.n,
-            accumulate: g.accumulate,
             finished: finished.is_some().then_some(&shifted),
         };
         // SAFETY: rectangles are disjoint and inside the result.
@@ -289,11 +287,9 @@ unsafe fn vectors<T: Real>(
                 let x = x.add(row * g.k);
                 if k_contiguous {
                     let w = w.add(lo * g.k);
-                    (kernels.dot)(g.k, hi - lo, x, w, g.k as isize, y, g.accumulate);
+                    (kernels.dot)(g.k, hi - lo, x, w, g.k as isize, y);
                 } else {
-                    if !g.accumulate {
-                        y.write_bytes(0, hi - lo);
-                    }
+                    y.write_bytes(0, hi - lo);
                     (kernels.axpy)(g.k, hi - lo, x, w.add(lo), length as isize, y);
                 }
             }
@@ -310,16 +306,12 @@ unsafe fn vectors<T: Real>(
 
 /// A half-precision type.
 pub(crate) trait Half: Copy + Send + Sync + 'static {
-    fn to_f32(self) -> f32;
     fn from_f32(v: f32) -> Self;
 }
 
 macro_rules! half {
     ($($t:ty),*) => {$(
         impl Half for $t {
-            fn to_f32(self) -> f32 {
-                <$t>::to_f32(self)
-            }
             fn from_f32(v: f32) -> $t {
                 <$t>::from_f32(v)
             }
@@ -359,15 +351,6 @@ pub(crate) unsafe fn half_rectangle<E: Half>(
                 let at = |r: usize| unsafe {
                     c.add((r - rect.rows.0) * rect.c_row + c0 - rect.columns.0)
                 };
-                for r in r0..r1 {
-                    let row = &mut sums[(r - r0) * width..][..width];
-                    if rect.accumulate {
-                        // SAFETY: as above.
-                        row.iter_mut().enumerate().for_each(|(j, s)| unsafe {
-                            *s = (*at(r).add(j)).to_f32();
-                        });
-                    }
-                }
                 let block = Rect {
                     rows: (r0, r1),
                     columns: (c0, c1),
@@ -422,7 +405,6 @@ where
             b: &g.right::<E>(matrix),
             c: std::ptr::null_mut(),
             c_row: g.n,
-            accumulate: g.accumulate,
             finished: None,
         };
         let c = g.c.cast::<E>().wrapping_add((row_offset + rows.0) * g.n + columns.0);

@@ -112,9 +112,7 @@ unsafe fn one_row<T: Number>(g: &MatMulArgs<'_>, row: usize) {
         let mut sums = [T::ZERO; STRIP];
         for j0 in (0..g.n).step_by(STRIP) {
             let width = STRIP.min(g.n - j0);
-            for (j, s) in sums[..width].iter_mut().enumerate() {
-                *s = if g.accumulate { (*c.add(j0 + j)).widen() } else { T::ZERO };
-            }
+            sums[..width].fill(T::ZERO);
             if g.trans_b {
                 for (j, s) in sums[..width].iter_mut().enumerate() {
                     let b = b.add((j0 + j) * g.k);

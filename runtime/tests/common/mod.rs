@@ -179,6 +179,7 @@ pub fn describe(plan: &Plan, kernels: &[KernelFn], consts: &[u8]) -> &'static Pr
         gpu: std::ptr::null(),
         gpu_len: 0,
         gpu_driver: std::ptr::null(),
+        conv: (&raw const tfc_runtime::conv::TFC_CONV).cast(),
     }))
 }
 
