@@ -84,10 +84,18 @@ pub(crate) fn backend(error: impl std::fmt::Display) -> CodegenError {
 /// `kernel` as emitters for CPUs want it: verified, elementary functions expanded,
 /// local buffers in the memory of results.
 pub(crate) fn prepare(kernel: &Kernel) -> Result<Cow<'_, Kernel>, CodegenError> {
+    prepare_but(kernel, &|_, _| false)
+}
+
+/// [`prepare`] for an emitter that has instructions for some elementary functions.
+pub(crate) fn prepare_but<'k>(
+    kernel: &'k Kernel,
+    known: &tfc_kernel::math::Known<'_>,
+) -> Result<Cow<'k, Kernel>, CodegenError> {
     let malformed = |message: String| CodegenError::Kernel { kernel: kernel.name.clone(), message };
     tfc_kernel::verify::verify(kernel).map_err(|e| malformed(e.to_string()))?;
     let mut expanded = kernel.clone();
-    tfc_kernel::math::expand(&mut expanded);
+    tfc_kernel::math::expand_but(&mut expanded, known);
     tfc_kernel::locals::place(&mut expanded);
     Ok(Cow::Owned(expanded))
 }

@@ -87,7 +87,14 @@ fn matmul(dtype: DType, s: &Sizes, trans: (bool, bool), broadcast: bool, named: 
         trans_b: trans.1,
     });
     let dims: Vec<Arc<str>> = ["K", "M", "N", "Z"].map(Arc::from).to_vec();
-    let request = Request { name: "product", product: &product, epilogue: None, dims: &dims, arch };
+    let request = Request {
+        name: "product",
+        product: &product,
+        epilogue: None,
+        dims: &dims,
+        arch,
+        fast: false,
+    };
     let c = ptx::contraction(&request);
     let a = values(s.m * s.k * if broadcast { 1 } else { s.batch }, 1);
     let b = values(s.k * s.n * s.batch, 2);
@@ -227,6 +234,7 @@ fn the_epilogue_is_run_on_sums_in_registers() {
             epilogue: Some((&epilogue, &kernel)),
             dims: &names,
             arch: 70,
+            fast: false,
         };
         let c = ptx::contraction(&request);
         let (a, b, bias) = (values(m * k, 1), values(k * n, 2), values(n, 3));
@@ -393,8 +401,14 @@ fn convolutions(dtype: DType, arch: u32, special: bool) {
         ] {
             conv.kind = kind;
             let product = Product::Conv(conv.clone());
-            let request =
-                Request { name: "conv", product: &product, epilogue: None, dims: &names, arch };
+            let request = Request {
+                name: "conv",
+                product: &product,
+                epilogue: None,
+                dims: &names,
+                arch,
+                fast: false,
+            };
             let c = ptx::contraction(&request);
             let stored =
                 |v: &[f64]| -> Vec<u8> { v.iter().flat_map(|v| float(dtype, *v)).collect() };

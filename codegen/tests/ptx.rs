@@ -368,3 +368,57 @@ fn rows_and_tiles_give_the_interpreters_bits() {
         }
     }
 }
+
+/// `exp(x) / log(x)`, near enough with the instructions that fast math may use.
+#[test]
+fn fast_math_uses_approximate_instructions() {
+    let n = Dim::sym("N");
+    let mut regs = cranelift_entity::PrimaryMap::new();
+    let [x, e, l, r, out] = std::array::from_fn(|_| regs.push(ScalarType::F32));
+    let i = LoopVar::from_u32(0);
+    let op = |dst, op, args: &[_]| Stmt::Op { dst, op, args: args.to_vec() };
+    let body = vec![
+        Stmt::Load { dst: x, buf: 1, at: Ix::var(i) },
+        op(e, ScalarOp::Elementary(Elementary::Exp), &[x]),
+        op(l, ScalarOp::Elementary(Elementary::Log), &[x]),
+        op(r, ScalarOp::Sqrt, &[l]),
+        op(out, ScalarOp::Div, &[e, r]),
+        Stmt::Store { buf: 0, at: Ix::var(i), value: out },
+    ];
+    let kind = LoopKind::Parallel;
+    let l = Loop { var: i, extent: n.clone(), kind, ranged: true, carried: vec![], body };
+    let buf = |written| KernelBuf::new(DType::F32, n.clone(), written);
+    let kernel = Kernel {
+        name: "near".into(),
+        bufs: vec![buf(true), buf(false)],
+        locals: vec![],
+        dims: vec!["N".into()],
+        regs,
+        loops: 1,
+        body: vec![Stmt::Loop(l)],
+    };
+    let near = ["ex2.approx.f32", "lg2.approx.f32", "sqrt.approx.f32", "div.full.f32"];
+    let (exact, _) = ptx::kernel(&kernel).expect("a kernel");
+    assert!(near.iter().all(|n| !exact.text.contains(n)), "{}", exact.text);
+    let (fast, _) = ptx::kernel_for(&kernel, true).expect("a kernel");
+    assert!(near.iter().all(|n| fast.text.contains(n)), "{}", fast.text);
+    let module = Module::parse(&ptx::module(std::slice::from_ref(&fast))).expect("it parses");
+    let xs: Vec<f32> = (0..9).map(|i| 1.25 + i as f32).collect();
+    let mut device = Device::new();
+    let to = device.alloc(4 * xs.len());
+    let from = device.upload(&xs.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>());
+    let launch = Launch {
+        entry: &fast.launch.entry,
+        grid: [1, 1, 1],
+        block: [fast.launch.block, 1, 1],
+        args: &[Arg::Ptr(to), Arg::Ptr(from), Arg::I64(xs.len() as i64)],
+        ..Launch::default()
+    };
+    device.launch(&module, &launch).unwrap_or_else(|e| panic!("{e}\n{}", fast.text));
+    let got = device.read(to, 4 * xs.len()).expect("read");
+    for (x, got) in xs.iter().zip(got.chunks(4)) {
+        let got = f32::from_le_bytes(got.try_into().expect("four bytes"));
+        let want = x.exp() / x.ln().sqrt();
+        assert!((got - want).abs() < 1e-5 * want, "{x}: {got} for {want}");
+    }
+}

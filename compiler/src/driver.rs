@@ -432,6 +432,7 @@ pub fn compile(
     let mut program =
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
+    program.fast = options.math == Math::Fast;
     for (task, known) in
         program.plan.tasks.iter_mut().zip(options.cluster.iter().flat_map(|c| &c.tasks))
     {

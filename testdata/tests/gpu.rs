@@ -304,4 +304,9 @@ fn main_kernels_are_as_good_as_the_page_says() {
         }
     }
     assert_eq!((products, elementwise), (4, 2), "{text}");
+    // With fast math the same, with instructions that only come near.
+    let fast = ptx::compile(&Program { fast: true, ..program }, 80).expect("it has PTX").text();
+    assert!(fast.contains("div.full.f32") && fast.contains("ex2.approx.f32"));
+    assert!(!all.text().contains(".approx") && !all.text().contains(".full"));
+    assemble(&ptxas, dir.path(), "fast", 80, &fast).unwrap_or_else(|e| panic!("{e}"));
 }

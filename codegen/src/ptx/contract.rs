@@ -52,6 +52,8 @@ pub struct Request<'a> {
     pub dims: &'a [Arc<str>],
     /// The newest GPU whose instructions may be used, as 80 for `sm_80`.
     pub arch: u32,
+    /// Whether the epilogue may use approximate instructions.
+    pub fast: bool,
 }
 
 /// How the product is seen as one of matrices.
@@ -67,6 +69,8 @@ pub(super) struct Gemm {
     pub b: Side,
     /// The parameter that is `a`; `b` is the other.
     pub a_is: u32,
+    /// What is done with the sums may be approximate.
+    pub fast: bool,
 }
 
 /// Where the elements of a factor are.
@@ -135,7 +139,7 @@ fn gemm(product: &Product) -> Gemm {
                 by_k,
             };
             let (a, b) = (side(&p.a_stride, am, ak), side(&p.b_stride, bn, bk));
-            Gemm { dtype, m, n, k, batch, groups: 1, a, b, a_is: 0 }
+            Gemm { dtype, m, n, k, batch, groups: 1, a, b, a_is: 0, fast: false }
         }
         Product::Conv(c) => {
             let groups = i64::from(c.groups.max(1));
@@ -175,6 +179,7 @@ fn gemm(product: &Product) -> Gemm {
                         false => Side::Image(Image::Window, c.clone()),
                     },
                     a_is: 1,
+                    fast: false,
                 },
                 ConvKind::GradInput => Gemm {
                     dtype: c.dtype,
@@ -198,6 +203,7 @@ fn gemm(product: &Product) -> Gemm {
                         false => Side::Image(Image::Scatter, c.clone()),
                     },
                     a_is: 1,
+                    fast: false,
                 },
                 ConvKind::GradFilter => Gemm {
                     dtype: c.dtype,
@@ -220,6 +226,7 @@ fn gemm(product: &Product) -> Gemm {
                         false => Side::Image(Image::Filter, c.clone()),
                     },
                     a_is: 1,
+                    fast: false,
                 },
             }
         }
@@ -264,7 +271,8 @@ pub(super) struct Finish {
 }
 
 pub fn contraction(request: &Request) -> Contracted {
-    let gemm = gemm(request.product);
+    let mut gemm = gemm(request.product);
+    gemm.fast = request.fast;
     let dtype = gemm.dtype;
     let plain = |written| KernelBuf::new(dtype, Dim::constant(0), written);
     let mut kernel = Kernel {
@@ -288,7 +296,8 @@ pub fn contraction(request: &Request) -> Contracted {
             finish.out = e.product + 2;
         }
     }
-    tfc_kernel::math::expand(&mut kernel);
+    let approximate = |f, ty| request.fast && super::ops::approximate(f, ty);
+    tfc_kernel::math::expand_but(&mut kernel, &approximate);
     // Few tiles and long sums: more blocks, each with a part of every sum.
     let tiles = (gemm.m.clone() * gemm.n.clone() * gemm.batch.clone()).as_const();
     let long = gemm.k.as_const().is_none_or(|k| k >= 2048);
@@ -340,7 +349,9 @@ fn renumber(stmts: &mut [Stmt], by: u32) {
 pub(super) fn begin<'a>(kernel: &'a Kernel, gemm: &Gemm, more: &[Dim]) -> Emit<'a> {
     let mut all = sizes(gemm);
     all.extend(more.iter().cloned());
-    emit::start(kernel, &all)
+    let mut e = emit::start(kernel, &all);
+    e.fast = gemm.fast;
+    e
 }
 
 /// Adds the parts of each sum in order, and finishes it.

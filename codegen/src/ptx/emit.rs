@@ -32,6 +32,8 @@ pub(super) struct Emit<'a> {
     pub threads: u32,
     /// Values of loads that do not come from their buffer, by the register loaded.
     pub loaded: BTreeMap<Reg, V>,
+    /// Approximate instructions will do.
+    pub fast: bool,
 }
 
 /// Starts an entry: parameters in registers, sizes computed.
@@ -60,6 +62,7 @@ pub(super) fn start<'a>(kernel: &'a Kernel, more: &[Dim]) -> Emit<'a> {
         team: None,
         threads: BLOCK,
         loaded: BTreeMap::new(),
+        fast: false,
     };
     let mut sizes: BTreeSet<Dim> = more.iter().cloned().collect();
     collect_sizes(&kernel.body, &mut sizes);
@@ -95,8 +98,9 @@ fn collect_sizes(stmts: &[Stmt], out: &mut BTreeSet<Dim>) {
     }
 }
 
-/// The entry of a kernel that is verified and has its elementary functions expanded.
-pub(super) fn entry(kernel: &Kernel, schedule: &Schedule) -> Entry {
+/// The entry of a kernel that is verified and has its elementary functions expanded, but
+/// for those that have an instruction if it is to be `fast`.
+pub(super) fn entry(kernel: &Kernel, schedule: &Schedule, fast: bool) -> Entry {
     let nest = schedule::nest(kernel);
     let extents: Vec<Dim> = nest.iter().map(|l| l.extent.clone()).collect();
     let total = Dim::product(&extents);
@@ -107,6 +111,7 @@ pub(super) fn entry(kernel: &Kernel, schedule: &Schedule) -> Entry {
     }
     let mut e = start(kernel, &more);
     e.threads = schedule.launch.block;
+    e.fast = fast;
     match &schedule.shape {
         Shape::Map { lanes } => e.map(&nest, &total, *lanes),
         Shape::Rows { team } => e.rows(&nest, &total, *team),

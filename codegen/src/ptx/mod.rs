@@ -25,7 +25,8 @@
 //! # Invariants
 //! - The same bits as on the CPU: `.rn` on every operation of floats, so that the
 //!   assembler contracts nothing; fma where kernel IR has it and nowhere else; no
-//!   `.ftz`, no `.approx`. NaNs may differ in their payload.
+//!   `.ftz`, and no `.approx` unless a program is compiled with fast math. NaNs may
+//!   differ in their payload.
 //! - Sums are made in the order kernel IR gives them, partial results included.
 //!   There are no atomics. Contractions have an order of their own, which depends on
 //!   sizes alone.
@@ -135,9 +136,14 @@ pub fn module(entries: &[Entry]) -> String {
 
 /// The entry of one kernel, and how its loops were made threads.
 pub fn kernel(kernel: &Kernel) -> Result<(Entry, Schedule), CodegenError> {
-    let kernel = crate::prepare(kernel)?;
+    kernel_for(kernel, false)
+}
+
+/// [`kernel`], with approximate instructions if it is to be `fast`.
+pub fn kernel_for(kernel: &Kernel, fast: bool) -> Result<(Entry, Schedule), CodegenError> {
+    let kernel = crate::prepare_but(kernel, &|f, ty| fast && ops::approximate(f, ty))?;
     let schedule = schedule::choose(&kernel);
-    Ok((emit::entry(&kernel, &schedule), schedule))
+    Ok((emit::entry(&kernel, &schedule, fast), schedule))
 }
 
 /// The entries of a program.
@@ -173,7 +179,7 @@ impl Compiled {
 pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
     let mut out = Compiled { kernels: vec![], schedules: vec![], contractions: BTreeMap::new() };
     for k in &program.kernels {
-        let (entry, schedule) = kernel(k)?;
+        let (entry, schedule) = kernel_for(k, program.fast)?;
         out.kernels.push(entry);
         out.schedules.push(schedule);
     }
@@ -184,7 +190,9 @@ pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
         let name = format!("{of}_{entry}_product_{buf}");
         let epilogue =
             c.epilogue.as_ref().and_then(|e| Some((e, program.kernels.get(e.kernel as usize)?)));
-        let request = Request { name: &name, product: &c.product, epilogue, dims: &dims, arch };
+        let fast = program.fast;
+        let request =
+            Request { name: &name, product: &c.product, epilogue, dims: &dims, arch, fast };
         out.contractions.insert((*entry, *buf), contraction(&request));
     }
     Ok(out)

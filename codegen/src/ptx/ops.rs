@@ -2,7 +2,7 @@
 
 use super::emit::Emit;
 use super::func::{Class, V, immediate};
-use tfc_kernel::{Scalar, ScalarOp, ScalarType};
+use tfc_kernel::{Elementary as Function, Scalar, ScalarOp, ScalarType};
 
 /// The suffix of arithmetic on signed integers and floats.
 fn suffix(ty: ScalarType) -> &'static str {
@@ -22,6 +22,11 @@ fn bits(ty: ScalarType) -> &'static str {
         ScalarType::F64 | ScalarType::I64 => "b64",
         ScalarType::Bool => "pred",
     }
+}
+
+/// Whether there is an instruction that comes near a function.
+pub(super) fn approximate(function: Function, ty: ScalarType) -> bool {
+    matches!(function, Function::Exp | Function::Log) && ty == ScalarType::F32
 }
 
 impl Emit<'_> {
@@ -56,6 +61,7 @@ impl Emit<'_> {
             Sub => two(f, format!("sub.{s}")),
             Mul if float => two(f, format!("mul.rn.{s}")),
             Mul => two(f, format!("mul.lo.{s}")),
+            Div if self.fast && ty == ScalarType::F32 => two(f, "div.full.f32".into()),
             Div if float => two(f, format!("div.rn.{s}")),
             Div => self.divide("div", ty, args, known),
             Rem => self.divide("rem", ty, args, known),
@@ -71,6 +77,7 @@ impl Emit<'_> {
             Min => two(f, format!("min.{s}")),
             Max => two(f, format!("max.{s}")),
             Fma => f.op(class, &format!("fma.rn.{s}"), &[&x, &args[1], &args[2]]),
+            Sqrt if self.fast && ty == ScalarType::F32 => f.op(class, "sqrt.approx.f32", &[&x]),
             Sqrt => f.op(class, &format!("sqrt.rn.{s}"), &[&x]),
             Floor => f.op(class, &format!("cvt.rmi.{s}.{s}"), &[&x]),
             Ceil => f.op(class, &format!("cvt.rpi.{s}.{s}"), &[&x]),
@@ -105,6 +112,17 @@ impl Emit<'_> {
             Convert => self.convert(from, to, x),
             Bitcast if from == to => x,
             Bitcast => f.op(class, &format!("mov.{b}"), &[&x]),
+            // In base two, which is what there are instructions for.
+            Elementary(Function::Exp) => {
+                let log2_e = immediate(Scalar::of(ty, std::f64::consts::LOG2_E));
+                let x = f.op(class, "mul.rn.f32", &[&x, &log2_e]);
+                f.op(class, "ex2.approx.f32", &[&x])
+            }
+            Elementary(Function::Log) => {
+                let ln_2 = immediate(Scalar::of(ty, std::f64::consts::LN_2));
+                let y = f.op(class, "lg2.approx.f32", &[&x]);
+                f.op(class, "mul.rn.f32", &[&y, &ln_2])
+            }
             RoundF16 | RoundBF16 | WrapI8 | WrapU8 | Elementary(_) => {
                 unreachable!("expanded before code generation")
             }

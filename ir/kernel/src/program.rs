@@ -20,6 +20,8 @@ pub struct Program {
     pub contractions: BTreeMap<(u32, BufId), Contraction>,
     /// Bytes `plan.consts` points into; each constant is 64-byte aligned.
     pub consts: Vec<u8>,
+    /// Whether a target may use instructions that only come near the result.
+    pub fast: bool,
 }
 
 impl Program {

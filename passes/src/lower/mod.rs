@@ -263,5 +263,6 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         kernels: build.kernels,
         contractions: build.contractions,
         consts: build.const_bytes,
+        fast: false,
     })
 }

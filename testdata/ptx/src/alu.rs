@@ -97,6 +97,11 @@ fn rf(v: f32) -> u64 {
     u64::from(if v.is_nan() { 0x7fff_ffff } else { v.to_bits() })
 }
 
+/// What an approximate instruction may give: the number next to the right one.
+fn near(v: f32) -> u64 {
+    rf(if v.is_normal() { f32::from_bits(v.to_bits() ^ 1) } else { v })
+}
+
 fn rd(v: f64) -> u64 {
     v.to_bits()
 }
@@ -124,6 +129,9 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
         ("not", B64) => |a| !a,
         ("sqrt.rn", F32) => |a| rf(f(a).sqrt()),
         ("sqrt.rn", F64) => |a| rd(d(a).sqrt()),
+        ("sqrt.approx", F32) => |a| near(f(a).sqrt()),
+        ("ex2.approx", F32) => |a| near(f64::from(f(a)).exp2() as f32),
+        ("lg2.approx", F32) => |a| near(f64::from(f(a)).log2() as f32),
         _ => return None,
     })
 }
@@ -143,6 +151,7 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         ("mul.hi", S32) => |a, b| w(((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32),
         ("mul.hi", U64) => |a, b| ((u128::from(a) * u128::from(b)) >> 64) as u64,
         ("mul.hi", S64) => |a, b| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64,
+        ("div.full", F32) => |a, b| near(f(a) / f(b)),
         ("div", S32) => |a, b| w((a as i32).wrapping_div(b as i32) as u32),
         ("div", U32) => |a, b| w(a as u32 / b as u32),
         ("div", S64) => |a, b| (a as i64).wrapping_div(b as i64) as u64,

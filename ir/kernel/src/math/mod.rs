@@ -39,14 +39,31 @@ pub use table::{Def, Elementary};
 
 /// Replaces every operation that backends need not know by basic ones.
 pub fn expand(kernel: &mut Kernel) {
-    let body = std::mem::take(&mut kernel.body);
-    kernel.body = expand_stmts(body, &mut kernel.regs);
+    expand_but(kernel, &|_, _| false);
 }
 
-fn expand_stmts(stmts: Vec<Stmt>, regs: &mut PrimaryMap<Reg, ScalarType>) -> Vec<Stmt> {
+/// As [`expand`], but for those functions of a type that a backend knows.
+pub fn expand_but(kernel: &mut Kernel, known: &Known<'_>) {
+    let body = std::mem::take(&mut kernel.body);
+    kernel.body = expand_stmts(body, &mut kernel.regs, known);
+}
+
+/// Functions that a backend knows, by the type they are of.
+pub type Known<'a> = dyn Fn(Elementary, ScalarType) -> bool + 'a;
+
+fn expand_stmts(
+    stmts: Vec<Stmt>,
+    regs: &mut PrimaryMap<Reg, ScalarType>,
+    known: &Known<'_>,
+) -> Vec<Stmt> {
     let mut out = Vec::with_capacity(stmts.len());
     for stmt in stmts {
         match stmt {
+            Stmt::Op { dst, op: op @ ScalarOp::Elementary(function), args }
+                if known(function, regs[dst]) =>
+            {
+                out.push(Stmt::Op { dst, op, args });
+            }
             Stmt::Op { dst, op, args } => match expansion(op) {
                 Some(expand) => {
                     let ty = regs[args[0]];
@@ -57,7 +74,7 @@ fn expand_stmts(stmts: Vec<Stmt>, regs: &mut PrimaryMap<Reg, ScalarType>) -> Vec
                 None => out.push(Stmt::Op { dst, op, args }),
             },
             Stmt::Loop(mut l) => {
-                l.body = expand_stmts(l.body, regs);
+                l.body = expand_stmts(l.body, regs, known);
                 out.push(Stmt::Loop(l));
             }
             other => out.push(other),
