@@ -445,7 +445,7 @@ pub fn compile(
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {
-    let egraph = egraph::Options { mode: options.math.mode(), ..egraph::Options::default() };
+    let egraph = egraph::Rewriting { mode: options.math.mode(), ..egraph::Rewriting::default() };
     tfc_passes::Options {
         sources: sources.clone(),
         loop_memory: options.loop_memory,

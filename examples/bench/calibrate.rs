@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for func in &graph.entries {
         let mut alone = graph.clone();
         alone.entries.retain(|f| f.name == func.name);
-        let options = tfc_passes::egraph::Options::default();
+        let options = tfc_passes::egraph::Rewriting::default();
         alone.init.regions[alone.init.body].nodes.clear();
         let (_, report) = tfc_passes::egraph::optimize(&alone, &options);
         let modelled = report.after.cost / 1e3;

@@ -35,7 +35,7 @@ use crate::{Attrs, Dim, Op, Tensor, TensorType};
 pub struct Rule {
     /// `<op>.<what>`; unique.
     pub name: &'static str,
-    pub group: Group,
+    pub search: Search,
     pub class: Class,
     pub lhs: &'static str,
     pub rhs: Rhs,
@@ -49,15 +49,15 @@ pub struct Rule {
 
 /// Which search a rule takes part in.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Group {
+pub enum Search {
     /// Expansion of gradient terms, and rewrites between them.
-    V,
+    Gradients,
     /// Directed, and never growing the program: run on whole regions.
-    C,
+    Whole,
     /// Directed association around broadcasts: run on whole regions.
-    D,
+    Broadcasts,
     /// Commutativity and associativity: run on small pieces, with a cap.
-    X,
+    Pieces,
 }
 
 /// What may differ for floats.
@@ -132,7 +132,7 @@ impl Rule {
         let rhs = Rhs::Text(rhs);
         Rule {
             name,
-            group: Group::C,
+            search: Search::Whole,
             class: Class::Exact,
             lhs,
             rhs,
@@ -152,7 +152,7 @@ impl Rule {
         let rhs = Rhs::Fn(rhs);
         Rule {
             name,
-            group: Group::C,
+            search: Search::Whole,
             class: Class::Exact,
             lhs,
             rhs,
@@ -178,8 +178,8 @@ impl Rule {
         Rule { class: Class::Assume(var, fact), ..self }
     }
 
-    pub const fn group(self, group: Group) -> Rule {
-        Rule { group, ..self }
+    pub const fn search(self, search: Search) -> Rule {
+        Rule { search, ..self }
     }
 
     pub const fn when(self, guard: fn(&Match<'_>) -> bool) -> Rule {
@@ -582,7 +582,7 @@ mod tests {
                 if let Rhs::Text(text) = rule.rhs {
                     let rhs = Pattern::parse_template(text, &lhs)
                         .unwrap_or_else(|e| panic!("{}: {e}", rule.name));
-                    if matches!(rule.group, Group::C) {
+                    if matches!(rule.search, Search::Whole) {
                         assert!(rhs.size() <= lhs.size(), "{}: grows", rule.name);
                     }
                 }

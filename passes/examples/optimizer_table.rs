@@ -11,14 +11,14 @@ mod common;
 
 use std::time::Instant;
 use tfc_ir::{DType, Graph};
-use tfc_passes::egraph::{FloatMode, Options, optimize};
+use tfc_passes::egraph::{FloatMode, Rewriting, optimize};
 use tfc_passes::mincut;
 
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let flag = |name: &str| args.iter().any(|a| a == name);
     let without = args.iter().position(|a| a == "--without").and_then(|i| args.get(i + 1));
-    let mut options = Options::default();
+    let mut options = Rewriting::default();
     if let Some(list) = without {
         options.disabled = list.split(',').map(String::from).collect();
     }
@@ -43,7 +43,7 @@ fn main() {
     );
     println!("|---|---|---|---|---|---|---|---|---|---|");
     for (name, net) in &nets {
-        let (plain, _) = optimize(net, &Options { expand_only: true, ..Options::default() });
+        let (plain, _) = optimize(net, &Rewriting { expand_only: true, ..Rewriting::default() });
         let start = Instant::now();
         let (out, report) = optimize(net, &options);
         let seconds = start.elapsed().as_secs_f64();

@@ -58,7 +58,7 @@ pub struct Pass {
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// How the e-graph rewrites.
-    pub egraph: crate::egraph::Options,
+    pub egraph: crate::egraph::Rewriting,
     /// Leave gradients as `vjp` terms for the e-graph to write out. [`run_each`]
     /// decides: it is so where the e-graph comes later.
     pub gradient_terms: bool,

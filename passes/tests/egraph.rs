@@ -8,15 +8,17 @@ use tfc_ir::diag::SourceMap;
 use tfc_ir::op::Stage;
 use tfc_ir::vjp::V;
 use tfc_ir::{DType, Dim, Graph, Op, Tensor, interp, verify};
-use tfc_passes::egraph::{FloatMode, Options, Report, explain, extract::Problem, optimize, region};
+use tfc_passes::egraph::{
+    FloatMode, Report, Rewriting, explain, extract::Problem, optimize, region,
+};
 
-fn options(mode: FloatMode) -> Options {
-    Options { mode, explain: true, ..Options::default() }
+fn options(mode: FloatMode) -> Rewriting {
+    Rewriting { mode, explain: true, ..Rewriting::default() }
 }
 
 /// Gradient terms written out and nothing else.
 fn plain(graph: &Graph) -> Graph {
-    let (out, report) = optimize(graph, &Options { expand_only: true, ..Options::default() });
+    let (out, report) = optimize(graph, &Rewriting { expand_only: true, ..Rewriting::default() });
     assert_eq!(report.conflicts, Vec::<String>::new());
     out
 }
@@ -121,7 +123,7 @@ fn every_rule_alone_keeps_a_network_right() {
         let disabled = names.iter().filter(|n| *n != name && !n.starts_with("vjp."));
         let disabled = disabled.map(|n| n.to_string()).collect();
         let (out, _) =
-            optimize(&net, &Options { disabled, mode: FloatMode::Fast, ..Options::default() });
+            optimize(&net, &Rewriting { disabled, mode: FloatMode::Fast, ..Rewriting::default() });
         let same = run(&out)
             .iter()
             .zip(&want)
@@ -221,7 +223,7 @@ fn no_gradient_divides_by_a_probability() {
         let (graph, diags, _) = tfc_ir::text::load_str("g.graph", &text);
         let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
         for mode in [FloatMode::Rounding, FloatMode::Fast] {
-            let egraph = Options { mode, ..Options::default() };
+            let egraph = Rewriting { mode, ..Rewriting::default() };
             let options = tfc_passes::Options { egraph, ..Default::default() };
             let names = ["canonicalize", "fold", "cse", "differentiate", "egraph", "dce"];
             let passes = tfc_passes::pipeline::PASSES.iter().filter(|p| names.contains(&p.name));
@@ -317,7 +319,7 @@ fn extraction_is_close_to_the_best_there_is() {
         for (_, mut s) in region::seed(func, func.body) {
             let limits =
                 tfc_passes::egraph::saturate::Limits { nodes: 200, rounds: 20, matches: 1000 };
-            let groups = [tfc_ir::rule::Group::C, tfc_ir::rule::Group::D];
+            let groups = [tfc_ir::rule::Search::Whole, tfc_ir::rule::Search::Broadcasts];
             let rules = tfc_passes::egraph::rules::ids(&groups);
             tfc_passes::egraph::saturate::saturate(&mut s.g, &rules, FloatMode::Fast, limits);
             let problem = Problem::new(&s.g, &s.root_ids(), s.seed, Default::default());
@@ -409,7 +411,7 @@ fn indices_that_are_dropped_are_not_taken_for_good_ones() {
              return sum(one_hot(ids, depth: 4, bounds: \"{bounds}\"), axis: 1)\n}}\n"
         ));
         let graph = tfc_passes::pipeline::run_passes(&graph, &["checks"]).expect("passes");
-        let egraph = Options { mode: FloatMode::Fast, ..Options::default() };
+        let egraph = Rewriting { mode: FloatMode::Fast, ..Rewriting::default() };
         let (out, _) = optimize(&graph, &egraph);
         let mut sums = 0;
         out.entries[0].walk(&mut |_, node| sums += usize::from(node.op == tfc_ir::Op::Sum));
@@ -421,7 +423,7 @@ fn indices_that_are_dropped_are_not_taken_for_good_ones() {
 /// each round rebuilt the whole e-graph.
 #[test]
 fn faults_4_rebuilding_grows_with_the_program() {
-    let egraph = Options { mode: FloatMode::Fast, ..Options::default() };
+    let egraph = Rewriting { mode: FloatMode::Fast, ..Rewriting::default() };
     let rebuilt = |count: usize| {
         let (_, report) = optimize(&lines(count, |i| format!("  x = x + {i}.0\n")), &egraph);
         assert_eq!(report.after.ops, 1);
@@ -444,7 +446,7 @@ fn faults_4_long_chains_stay_linear() {
     ];
     for (name, line) in chains {
         for mode in [FloatMode::Rounding, FloatMode::Fast] {
-            let egraph = Options { mode, ..Options::default() };
+            let egraph = Rewriting { mode, ..Rewriting::default() };
             let effort = |count: usize| {
                 let (_, report) = optimize(&lines(count, line), &egraph);
                 assert_eq!(report.conflicts, Vec::<String>::new());

@@ -157,7 +157,7 @@ fn every_gradient_rule_applies() {
         if !matches!(rule.body, Body::Expand) {
             continue;
         }
-        let tfc_passes::egraph::lang::Kind::Vjp(op, wrt) = rule.roots[0] else { continue };
+        let tfc_passes::egraph::lang::NodeKind::Vjp(op, wrt) = rule.roots[0] else { continue };
         let operand = op.def().operands[usize::from(wrt).min(op.def().operands.len() - 1)];
         // Nothing flows to integers and truth values.
         let flows = !matches!(

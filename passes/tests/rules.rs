@@ -21,7 +21,7 @@ use tfc_ir::eval::{Array, Data};
 use tfc_ir::lower::{Lower, Reduction};
 use tfc_ir::magnitude::Magnitude;
 use tfc_ir::op::{ElementKind, Eval, EvalCx};
-use tfc_ir::rule::{Class, Fact, Group, Pat, PatHead, Pattern};
+use tfc_ir::rule::{Class, Fact, Pat, PatHead, Pattern, Search};
 use tfc_ir::{Attr, Attrs, DType, Dim, Op, Tensor, TensorType};
 use tfc_passes::egraph::analysis::{self, Graph, RuleId, TensorAnalysis};
 use tfc_passes::egraph::lang::Node;
@@ -883,8 +883,9 @@ fn a_rule_is_tried_on_the_same_inputs_wherever_it_stands_in_the_table() {
 
 #[test]
 fn there_are_rules_of_every_group() {
-    let count = |group| rules::table().iter().filter(|r| r.group == group).count();
-    let all: Vec<usize> = [Group::V, Group::C, Group::D, Group::X].map(count).to_vec();
+    let count = |search| rules::table().iter().filter(|r| r.search == search).count();
+    let all: Vec<usize> =
+        [Search::Gradients, Search::Whole, Search::Broadcasts, Search::Pieces].map(count).to_vec();
     assert!(all.iter().all(|n| *n > 0), "{all:?}");
     assert!(all.iter().sum::<usize>() >= 120, "{all:?}");
     let written = rules::table().iter().filter(|r| matches!(r.body, Body::Rule { .. })).count();

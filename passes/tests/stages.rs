@@ -141,7 +141,7 @@ fn explained(path: &Path, source: &str, mode: &str) -> String {
         "strict" => FloatMode::Strict,
         _ => FloatMode::Rounding,
     };
-    let egraph = egraph::Options { mode, explain: true, ..egraph::Options::default() };
+    let egraph = egraph::Rewriting { mode, explain: true, ..egraph::Rewriting::default() };
     let options = Options { egraph, ..Options::default() };
     let until = PASSES.iter().position(|p| p.name == "egraph").expect("the pass");
     let passes: Vec<&Pass> = PASSES[..=until].iter().collect();
@@ -268,7 +268,7 @@ fn variables_are_never_constants() {
     let (graph, diags, _) = text::load_str("g.graph", source);
     let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
     for mode in [FloatMode::Strict, FloatMode::Rounding, FloatMode::Fast] {
-        let egraph = egraph::Options { mode, ..egraph::Options::default() };
+        let egraph = egraph::Rewriting { mode, ..egraph::Rewriting::default() };
         let options = Options { egraph, ..Options::default() };
         let passes: Vec<&Pass> = PASSES.iter().collect();
         let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {}).expect("passes");

@@ -46,7 +46,7 @@ fn check(case: &corpus::Case, wide: bool) -> Result<usize, String> {
     let plain = passed(&["differentiate", "replicas"])?;
     sound(&plain, Stage::Core, "after replicas")?;
     let optimised = |mode: FloatMode| {
-        let egraph = egraph::Options { mode, ..egraph::Options::default() };
+        let egraph = egraph::Rewriting { mode, ..egraph::Rewriting::default() };
         let options = Options { egraph, ..Options::default() };
         let passes: Vec<&Pass> = PASSES.iter().collect();
         let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {});

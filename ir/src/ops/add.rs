@@ -7,7 +7,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Fact, Group, Match, Rule};
+use crate::rule::{Fact, Match, Rule, Search};
 use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -111,7 +111,7 @@ const RULES: &[Rule] = &[
         "one division fewer",
     )
     .when(|m| m.root_ty().dtype.is_float())
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
     Rule::exact(
         "add.matmul_left",
@@ -136,7 +136,7 @@ const RULES: &[Rule] = &[
         "one reduction fewer",
     )
     .when(same_shapes)
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
     Rule::exact(
         "add.selects",
@@ -151,7 +151,7 @@ const RULES: &[Rule] = &[
         "(add x (broadcast:b (add p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.joins())
     .special(),
     Rule::exact(
@@ -160,7 +160,7 @@ const RULES: &[Rule] = &[
         "(add (add x y) (broadcast:b p))",
         "full-size operands meet first, so that small ones can",
     )
-    .group(Group::X)
+    .search(Search::Pieces)
     .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
     .special(),
     Rule::exact(
@@ -169,7 +169,7 @@ const RULES: &[Rule] = &[
         "(add x (broadcast:b (sub q p)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.joins())
     .special(),
     Rule::exact(
@@ -178,7 +178,7 @@ const RULES: &[Rule] = &[
         "(add x (add y z))",
         "addition associates, up to rounding",
     )
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
 ];
 

@@ -6,7 +6,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Fact, Group, Match, Rule};
+use crate::rule::{Fact, Match, Rule, Search};
 use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -135,7 +135,7 @@ const RULES: &[Rule] = &[
         "(mul x (broadcast:b (div 1 s)))",
         "one quotient instead of one for each element",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| {
         m.root_ty().dtype.is_float()
             && m.splat("s").is_none()
@@ -149,7 +149,7 @@ const RULES: &[Rule] = &[
         "(div x (broadcast:b (mul p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
     .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q"))))
     .round(),
@@ -159,7 +159,7 @@ const RULES: &[Rule] = &[
         "(mul x (broadcast:b (div p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
     .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q").reciprocal())))
     .round(),
@@ -169,7 +169,7 @@ const RULES: &[Rule] = &[
         "(div ct e)",
         "d log(e/s) / de is 1/e, whatever s is",
     )
-    .group(Group::V)
+    .search(Search::Gradients)
     .refine(),
     Rule::exact(
         "vjp.log_of_quotient_by",
@@ -177,7 +177,7 @@ const RULES: &[Rule] = &[
         "(div (neg ct) s)",
         "d log(e/s) / ds is -1/s, whatever e is",
     )
-    .group(Group::V)
+    .search(Search::Gradients)
     .refine(),
 ];
 

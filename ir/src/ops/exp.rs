@@ -7,7 +7,7 @@ use crate::kernel::Elementary;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Fact, Group, Rule};
+use crate::rule::{Fact, Rule, Search};
 
 pub const DEF: OpDef = OpDef {
     name: "exp",
@@ -60,7 +60,7 @@ const RULES: &[Rule] = &[
     .within(|m| m.has("x", Fact::NonPos) && m.magnitude("y").lo >= 0)
     .assume("y", Fact::NonNeg),
     Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one")
-        .group(Group::V)
+        .search(Search::Gradients)
         .refine(),
     Rule::exact(
         "vjp.exp_of_log_sum",
@@ -68,6 +68,6 @@ const RULES: &[Rule] = &[
         "(add ct (mul r e))",
         "d log(exp(x)) / dx is one",
     )
-    .group(Group::V)
+    .search(Search::Gradients)
     .refine(),
 ];

@@ -6,7 +6,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Fact, Group, Match, Rule};
+use crate::rule::{Fact, Match, Rule, Search};
 use crate::vjp::V;
 use crate::{DType, Op, OpDef};
 
@@ -86,7 +86,7 @@ const RULES: &[Rule] = &[
         "ct",
         "d log(p) / dp is 1/p, and nothing is divided by a probability",
     )
-    .group(Group::V)
+    .search(Search::Gradients)
     .refine(),
     Rule::exact("mul.reciprocal", "(mul x (div 1 y))", "(div x y)", "one rounding fewer")
         .when(|m| m.root_ty().dtype.is_float())
@@ -98,7 +98,7 @@ const RULES: &[Rule] = &[
         "divisors move outward, where they meet",
     )
     .when(|m| m.root_ty().dtype.is_float())
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
     Rule::exact("mul.exp", "(mul (exp x) (exp y))", "(exp (add x y))", "one exponential fewer")
         .special(),
@@ -146,7 +146,7 @@ const RULES: &[Rule] = &[
         "(mul x (broadcast:b (mul p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.joins())
     .within(|m| m.normal(m.magnitude("p").times(m.magnitude("q"))))
     .round(),
@@ -156,7 +156,7 @@ const RULES: &[Rule] = &[
         "(mul (mul x y) (broadcast:b p))",
         "full-size operands meet first, so that small ones can",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.full_size(&["x", "y"]) && m.splat("p").is_none())
     .within(|m| outward(m, m.magnitude("p")))
     .round(),
@@ -166,7 +166,7 @@ const RULES: &[Rule] = &[
         "(mul x (broadcast:b (div q p)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.root_ty().dtype.is_float() && m.joins())
     .within(|m| m.normal(m.magnitude("q").times(m.magnitude("p").reciprocal())))
     .round(),
@@ -176,7 +176,7 @@ const RULES: &[Rule] = &[
         "(mul x (mul y z))",
         "multiplication associates, up to rounding",
     )
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
 ];
 

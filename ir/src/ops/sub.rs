@@ -6,7 +6,7 @@ use crate::kernel::ScalarOp;
 use crate::lower::Lower;
 use crate::magnitude::Magnitude;
 use crate::op::*;
-use crate::rule::{Fact, Group, Rule};
+use crate::rule::{Fact, Rule, Search};
 use crate::{Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -90,7 +90,7 @@ const RULES: &[Rule] = &[
         "one division fewer",
     )
     .when(|m| m.root_ty().dtype.is_float())
-    .group(Group::X)
+    .search(Search::Pieces)
     .special(),
     Rule::exact(
         "sub.matmul_left",
@@ -114,7 +114,7 @@ const RULES: &[Rule] = &[
         "(add x (broadcast:b (sub p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.joins())
     .special(),
     Rule::exact(
@@ -123,7 +123,7 @@ const RULES: &[Rule] = &[
         "(sub x (broadcast:b (add p q)))",
         "the small operands meet first",
     )
-    .group(Group::D)
+    .search(Search::Broadcasts)
     .when(|m| m.joins())
     .special(),
     Rule::exact(
@@ -132,7 +132,7 @@ const RULES: &[Rule] = &[
         "(sub (sub x y) (broadcast:b p))",
         "full-size operands meet first, so that small ones can",
     )
-    .group(Group::X)
+    .search(Search::Pieces)
     .when(|m| m.full_size(&["x", "y"]))
     .special(),
 ];

@@ -5,7 +5,7 @@
 //! the first one is kept in [`TensorAnalysis::conflict`] with the rule that did
 //! it, and the region is left as it was.
 
-use super::lang::{AttrId, Interner, Kind, Node};
+use super::lang::{AttrId, Interner, Node, NodeKind};
 use super::range::{self, Range};
 use egg::{Analysis, DidMerge, EGraph, Id, Language};
 use std::cell::{Cell, RefCell};
@@ -346,7 +346,7 @@ impl Rewrite for Building<'_> {
         // `x * 1` is `x` itself.
         let other = |n: &&Node| !n.children().iter().any(|a| g.find(*a) == class);
         let takes = |n: &Node| n.children().iter().any(literal);
-        nodes_of(&g, class, Kind::Op(op)).filter(other).any(takes)
+        nodes_of(&g, class, NodeKind::Op(op)).filter(other).any(takes)
     }
 
     fn vjp(&self, op: Op, i: usize, attrs: Attrs, operands: &[V], out: V, ct: V) -> V {
@@ -365,6 +365,6 @@ impl Rewrite for Building<'_> {
 }
 
 /// Nodes of one kind in a class.
-pub fn nodes_of(g: &Graph, class: Id, kind: Kind) -> impl Iterator<Item = &Node> {
+pub fn nodes_of(g: &Graph, class: Id, kind: NodeKind) -> impl Iterator<Item = &Node> {
     g[class].nodes.iter().filter(move |n| n.kind() == kind)
 }

@@ -14,12 +14,12 @@
 use super::extract::{Problem, Totals};
 use super::region::{self, Piece, Seeded, Traces, What};
 use super::saturate::{Limits, saturate};
-use super::{Options, Report, rules};
+use super::{Report, Rewriting, rules};
 use crate::cost_model::{Role, role};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use tfc_ir::op::Moves;
-use tfc_ir::rule::Group;
+use tfc_ir::rule::Search;
 use tfc_ir::{Attrs, Func, Graph, NodeId, Op, RegionId, TensorType, ValueId};
 
 /// Ops of a piece.
@@ -32,11 +32,11 @@ const LIMITS: Limits = Limits { nodes: 4_000, rounds: 30, matches: 2_000 };
 pub fn rewrite(
     graph: &Graph,
     func: &Func,
-    options: &Options,
+    options: &Rewriting,
     report: &mut Report,
 ) -> Option<(Func, Traces)> {
-    let mut search = Search {
-        rules: rules::ids(&[Group::C, Group::D, Group::X]),
+    let mut search = Exploration {
+        rules: rules::ids(&[Search::Whole, Search::Broadcasts, Search::Pieces]),
         memory: BTreeMap::new(),
         options,
         report,
@@ -59,7 +59,7 @@ pub fn rewrite(
 }
 
 /// What a function costs as it is.
-fn total(func: &Func, options: &Options) -> Totals {
+fn total(func: &Func, options: &Rewriting) -> Totals {
     let mut sum = Totals::default();
     for region in func.regions.keys() {
         for s in region::seed(func, region).into_values() {
@@ -72,10 +72,10 @@ fn total(func: &Func, options: &Options) -> Totals {
     sum
 }
 
-struct Search<'a> {
+struct Exploration<'a> {
     rules: Vec<super::analysis::RuleId>,
     memory: BTreeMap<Key, Answer>,
-    options: &'a Options,
+    options: &'a Rewriting,
     report: &'a mut Report,
     changed: bool,
 }
@@ -100,7 +100,7 @@ struct Answer {
     nodes: Vec<NodeId>,
 }
 
-impl Search<'_> {
+impl Exploration<'_> {
     fn region(&mut self, func: &Func, region: RegionId) -> Vec<Piece> {
         let positions = region::positions(func, region);
         let mut out = vec![];

@@ -30,18 +30,18 @@ pub enum Node {
 
 /// What egg indexes classes by. `Ord` of [`Node`] sorts by this first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Kind {
+pub enum NodeKind {
     Input,
     Op(Op),
     Vjp(Op, u8),
 }
 
 impl Node {
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> NodeKind {
         match self {
-            Node::Input(_) => Kind::Input,
-            Node::Op { op, .. } => Kind::Op(*op),
-            Node::Vjp { op, wrt, .. } => Kind::Vjp(*op, *wrt),
+            Node::Input(_) => NodeKind::Input,
+            Node::Op { op, .. } => NodeKind::Op(*op),
+            Node::Vjp { op, wrt, .. } => NodeKind::Vjp(*op, *wrt),
         }
     }
 
@@ -51,9 +51,9 @@ impl Node {
 }
 
 impl Language for Node {
-    type Discriminant = Kind;
+    type Discriminant = NodeKind;
 
-    fn discriminant(&self) -> Kind {
+    fn discriminant(&self) -> NodeKind {
         self.kind()
     }
 

@@ -36,8 +36,9 @@ use saturate::Stats;
 use std::collections::BTreeSet;
 use tfc_ir::{Func, Graph};
 
+/// How to rewrite.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct Rewriting {
     pub mode: FloatMode,
     /// Say where every node came from.
     pub explain: bool,
@@ -68,7 +69,7 @@ pub struct Report {
 }
 
 /// Rewrites every function of a graph.
-pub fn optimize(graph: &Graph, options: &Options) -> (Graph, Report) {
+pub fn optimize(graph: &Graph, options: &Rewriting) -> (Graph, Report) {
     let mut report = Report::default();
     let mut out = graph.clone();
     out.init = optimize_func(graph, &graph.init, options, &mut report);
@@ -77,7 +78,7 @@ pub fn optimize(graph: &Graph, options: &Options) -> (Graph, Report) {
     (out, report)
 }
 
-fn optimize_func(graph: &Graph, func: &Func, options: &Options, report: &mut Report) -> Func {
+fn optimize_func(graph: &Graph, func: &Func, options: &Rewriting, report: &mut Report) -> Func {
     let (mut out, mut traces) = match region::rewrite(graph, func, options, report) {
         Some(rewritten) => rewritten,
         None => (func.clone(), region::untouched(func)),

@@ -6,7 +6,7 @@
 //! products in the default mode relies on it.
 
 use super::analysis::{Graph, nodes_of};
-use super::lang::{Kind, Node};
+use super::lang::{Node, NodeKind};
 use egg::{Id, Language};
 pub use tfc_ir::facts::Range;
 use tfc_ir::facts::{Moves, RangeCx};
@@ -63,7 +63,7 @@ impl RangeCx for Asked<'_> {
 
     fn peaks_under(&self, i: usize, op: Op) -> Vec<u32> {
         let peaks = |n: &Node| n.children().first().map(|a| self.g[*a].data.range.peaks);
-        nodes_of(self.g, self.args[i], Kind::Op(op)).filter_map(peaks).collect()
+        nodes_of(self.g, self.args[i], NodeKind::Op(op)).filter_map(peaks).collect()
     }
 
     fn own_reduction(&self, op: Op) -> Option<u32> {
@@ -74,7 +74,7 @@ impl RangeCx for Asked<'_> {
         let mut along: Vec<Option<i64>> = (0..self.ty.rank() as i64).map(Some).collect();
         for _ in 0..4 {
             if let Some(axes) =
-                nodes_of(self.g, at, Kind::Op(op)).find_map(|n| self.reduces(n, x, &along))
+                nodes_of(self.g, at, NodeKind::Op(op)).find_map(|n| self.reduces(n, x, &along))
             {
                 return Some(axes);
             }

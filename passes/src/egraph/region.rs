@@ -18,14 +18,14 @@ use super::extract::{Problem, Solution};
 use super::lang::Node as ENode;
 use super::rules;
 use super::saturate::{Limits, saturate};
-use super::{Options, Report};
+use super::{Report, Rewriting};
 use egg::{Id, Language};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Span;
 use tfc_ir::op::Effect;
-use tfc_ir::rule::Group;
+use tfc_ir::rule::Search;
 use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, RegionId, ValueId};
 
 /// One e-graph and how it joins the function around it.
@@ -242,12 +242,12 @@ pub fn untouched(func: &Func) -> Traces {
 pub fn rewrite(
     graph: &Graph,
     func: &Func,
-    options: &Options,
+    options: &Rewriting,
     report: &mut Report,
 ) -> Option<(Func, Traces)> {
-    let mut groups = vec![Group::V];
+    let mut groups = vec![Search::Gradients];
     if !options.expand_only {
-        groups.extend([Group::C, Group::D]);
+        groups.extend([Search::Whole, Search::Broadcasts]);
     }
     let mut rule_ids = rules::ids(&groups);
     rule_ids.retain(|id| !options.disabled.contains(rules::name(*id)));
@@ -288,7 +288,7 @@ pub fn choose(
     func: &Func,
     positions: &Positions,
     s: &Seeded,
-    options: &Options,
+    options: &Rewriting,
 ) -> (Solution, Piece) {
     let problem = Problem::new(&s.g, &s.root_ids(), s.seed, options.model);
     if !options.expand_only {

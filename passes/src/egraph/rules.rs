@@ -6,11 +6,11 @@
 //! twice.
 
 use super::analysis::{Building, Data, Graph, RuleId, nodes_of};
-use super::lang::{AttrId, Kind, Node};
+use super::lang::{AttrId, Node, NodeKind};
 use egg::{Id, Language};
 use std::sync::LazyLock;
 use tfc_ir::op::{Grad, Stage};
-use tfc_ir::rule::{Class, Fact, Group, Head, Match, Pat, PatHead, Pattern, Rhs, Rule};
+use tfc_ir::rule::{Class, Fact, Head, Match, Pat, PatHead, Pattern, Rhs, Rule, Search};
 use tfc_ir::vjp::{Emit, V, VjpArgs, VjpFn};
 use tfc_ir::{Attrs, DType, Op};
 
@@ -29,11 +29,11 @@ pub enum FloatMode {
 
 pub struct Compiled {
     pub name: String,
-    pub group: Group,
+    pub search: Search,
     pub why: &'static str,
     pub body: Body,
     /// Kinds of node the left-hand side can start at.
-    pub roots: Vec<Kind>,
+    pub roots: Vec<NodeKind>,
     /// How many steps from the root a match depends on.
     pub depth: usize,
 }
@@ -60,9 +60,9 @@ pub fn table() -> &'static [Compiled] {
     &TABLE
 }
 
-pub fn ids(groups: &[Group]) -> Vec<RuleId> {
-    let of_group = |(_, r): &(usize, &Compiled)| groups.contains(&r.group);
-    table().iter().enumerate().filter(of_group).map(|(i, _)| RuleId(i as u16)).collect()
+pub fn ids(searches: &[Search]) -> Vec<RuleId> {
+    let of_search = |(_, r): &(usize, &Compiled)| searches.contains(&r.search);
+    table().iter().enumerate().filter(of_search).map(|(i, _)| RuleId(i as u16)).collect()
 }
 
 pub fn name(rule: RuleId) -> &'static str {
@@ -82,13 +82,13 @@ fn compile() -> Vec<Compiled> {
             for (i, operand) in def.operands.iter().enumerate() {
                 let (name, roots) = if operand.variadic {
                     let all = i as u8..=u8::MAX;
-                    (format!("vjp.{}.*", def.name), all.map(|i| Kind::Vjp(op, i)).collect())
+                    (format!("vjp.{}.*", def.name), all.map(|i| NodeKind::Vjp(op, i)).collect())
                 } else {
-                    (format!("vjp.{}.{i}", def.name), vec![Kind::Vjp(op, i as u8)])
+                    (format!("vjp.{}.{i}", def.name), vec![NodeKind::Vjp(op, i as u8)])
                 };
                 let why = "the gradient the op declares";
                 let body = Body::Expand;
-                out.push(Compiled { name, group: Group::V, why, body, roots, depth: 1 });
+                out.push(Compiled { name, search: Search::Gradients, why, body, roots, depth: 1 });
             }
         }
         for rule in def.rules {
@@ -102,13 +102,13 @@ fn compile() -> Vec<Compiled> {
             };
             let Pat::Op { head, .. } = &lhs.root else { continue };
             let roots = match head {
-                PatHead::Vjp(op, i) => vec![Kind::Vjp(*op, *i as u8)],
-                _ => head.ops().into_iter().map(Kind::Op).collect(),
+                PatHead::Vjp(op, i) => vec![NodeKind::Vjp(*op, *i as u8)],
+                _ => head.ops().into_iter().map(NodeKind::Op).collect(),
             };
             let depth = lhs.depth();
             out.push(Compiled {
                 name: rule.name.to_string(),
-                group: rule.group,
+                search: rule.search,
                 why: rule.why,
                 body: Body::Rule { rule, lhs: Box::new(lhs), rhs },
                 roots,
@@ -213,12 +213,13 @@ impl<'p> Matcher<'_, 'p> {
                 let g = self.g;
                 match head {
                     PatHead::Op(op) => {
-                        for node in nodes_of(g, id, Kind::Op(*op)).filter(|n| !circular(n, id)) {
+                        for node in nodes_of(g, id, NodeKind::Op(*op)).filter(|n| !circular(n, id))
+                        {
                             self.node(pat, node);
                         }
                     }
                     PatHead::Vjp(op, i) => {
-                        for node in nodes_of(g, id, Kind::Vjp(*op, *i as u8)) {
+                        for node in nodes_of(g, id, NodeKind::Vjp(*op, *i as u8)) {
                             self.node(pat, node);
                         }
                     }
@@ -342,7 +343,7 @@ pub fn expand_vjp(g: &mut Graph, node: &Node) -> Option<Id> {
 
 /// The rule that expands operand `wrt` of an op.
 pub fn vjp_rule(op: Op, wrt: usize) -> Option<RuleId> {
-    let kind = Kind::Vjp(op, u8::try_from(wrt).ok()?);
+    let kind = NodeKind::Vjp(op, u8::try_from(wrt).ok()?);
     let at =
         table().iter().position(|r| matches!(r.body, Body::Expand) && r.roots.contains(&kind))?;
     Some(RuleId(at as u16))
@@ -383,13 +384,13 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
             data.has(fact) || mode == FloatMode::Fast && may_assume
         }
     };
-    let by_group = rule.group != Group::X || mode == FloatMode::Fast;
+    let by_search = rule.search != Search::Pieces || mode == FloatMode::Fast;
     // On integers every rule is exact.
     let integers = || {
         let float = |id: &Id| g[*id].data.ty.dtype.is_float();
         !float(&found.class) && !found.vars.iter().any(float)
     };
-    (by_class && by_group) || (!matches!(rule.class, Class::Assume(..)) && integers())
+    (by_class && by_search) || (!matches!(rule.class, Class::Assume(..)) && integers())
 }
 
 /// Builds a template from what its left-hand side bound.

@@ -10,7 +10,7 @@
 //! are only reported.
 
 use super::analysis::{Event, Graph, RuleId};
-use super::lang::Kind;
+use super::lang::NodeKind;
 use super::rules::{self, FloatMode, Found};
 use egg::{Id, Language};
 use std::collections::{BTreeMap, BTreeSet};
@@ -179,11 +179,11 @@ const DEEPEST: usize = 6;
 
 /// Classes to search, by the kinds of their nodes, each list in order. Known
 /// values need no rewriting.
-struct Level(BTreeMap<Kind, BTreeSet<Id>>);
+struct Level(BTreeMap<NodeKind, BTreeSet<Id>>);
 
 impl Level {
     fn of(g: &Graph, classes: impl Iterator<Item = Id>) -> Level {
-        let mut out: BTreeMap<Kind, BTreeSet<Id>> = BTreeMap::new();
+        let mut out: BTreeMap<NodeKind, BTreeSet<Id>> = BTreeMap::new();
         for id in classes.filter(|id| g[*id].data.splat.is_none()) {
             let mut last = None;
             // Nodes of a class are sorted by kind.

@@ -10,7 +10,7 @@
 //! Invariant: what comes out needs no other order later. A read of a variable that is
 //! not in `copied` sees the variable unchanged at each of its uses.
 
-use super::fuse::{self, Group, Kind};
+use super::fuse::{self, GroupKind, KernelGroup};
 use super::lives::{inputs, late_reads};
 use super::order::{self, Unit};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,7 +27,7 @@ pub(crate) struct Arranged {
 
 /// The steps of a region.
 pub(crate) struct Steps {
-    pub groups: Vec<Group>,
+    pub groups: Vec<KernelGroup>,
     /// Its groups and reads in the order they run.
     pub order: Vec<Unit>,
 }
@@ -109,21 +109,21 @@ fn region_text(func: &Func, region: RegionId, arranged: &Arranged, depth: usize,
         };
         let ops: Vec<&str> = g.members.iter().map(|id| func.nodes[*id].op.name()).collect();
         let head = match g.kind {
-            Kind::Kernel => "kernel".to_string(),
-            Kind::Scan(_) => "scan".to_string(),
-            Kind::Contract(id) => format!("{} then", func.nodes[id].op.name()),
-            Kind::Update(_) => "update".to_string(),
-            Kind::Step(id) => func.nodes[id].op.name().to_string(),
+            GroupKind::Kernel => "kernel".to_string(),
+            GroupKind::Scan(_) => "scan".to_string(),
+            GroupKind::Contract(id) => format!("{} then", func.nodes[id].op.name()),
+            GroupKind::Update(_) => "update".to_string(),
+            GroupKind::Step(id) => func.nodes[id].op.name().to_string(),
         };
         let read: BTreeSet<ValueId> = inputs(func, g).into_iter().collect();
         let read: Vec<ValueId> = read.into_iter().collect();
         let stored: Vec<ValueId> = match g.kind {
-            Kind::Step(id) => func.nodes[id].results.clone(),
+            GroupKind::Step(id) => func.nodes[id].results.clone(),
             _ => g.outputs.iter().map(|(v, _)| *v).collect(),
         };
         let _ = write!(out, "{pad}{head} {}({})", ops.join(" "), names(&read));
         let _ = writeln!(out, " -> {}", names(&stored));
-        if let Kind::Step(id) = g.kind {
+        if let GroupKind::Step(id) = g.kind {
             for &inner in &func.nodes[id].regions {
                 let _ = writeln!(out, "{pad}{{");
                 region_text(func, inner, arranged, depth + 1, out);

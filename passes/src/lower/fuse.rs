@@ -39,7 +39,7 @@ pub(crate) enum Rel {
 }
 
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum GroupKind {
     /// Loops over `space`.
     Kernel,
     /// A prefix combination; producers may be inlined.
@@ -53,9 +53,9 @@ pub(crate) enum Kind {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct KernelGroup {
     pub exec: u32,
-    pub kind: Kind,
+    pub kind: GroupKind,
     pub space: Vec<Dim>,
     pub root_rank: usize,
     pub reduced: Vec<usize>,
@@ -106,7 +106,7 @@ struct Fuser<'a> {
     /// Assignments that may come after all else.
     free_assigns: BTreeSet<NodeId>,
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
-    groups: Vec<Group>,
+    groups: Vec<KernelGroup>,
     fused: SecondaryMap<NodeId, Fused>,
 }
 
@@ -121,7 +121,7 @@ enum Use {
 const LAST: u32 = u32::MAX;
 
 /// Groups the nodes of one region, in the order of the graph.
-pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<Group> {
+pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGroup> {
     let nodes = &func.regions[region].nodes;
     let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
     let mut position = SecondaryMap::new();
@@ -177,10 +177,10 @@ fn free_assigns(graph: &Graph, func: &Func, nodes: &[NodeId]) -> BTreeSet<NodeId
 /// Stores a value in a kernel of its own, instead of in those that use it: as a kernel
 /// that takes part of a variable can then run before the variable is written. Returns
 /// whether that changed anything.
-pub(crate) fn set_apart(func: &Func, groups: &mut Vec<Group>, id: NodeId) -> bool {
+pub(crate) fn set_apart(func: &Func, groups: &mut Vec<KernelGroup>, id: NodeId) -> bool {
     let value = func.nodes[id].results[0];
-    let stores = |g: &Group, v: ValueId| g.outputs.iter().any(|(o, _)| *o == v);
-    let apart = |g: &Group| stores(g, value) && g.outputs.len() == 1;
+    let stores = |g: &KernelGroup, v: ValueId| g.outputs.iter().any(|(o, _)| *o == v);
+    let apart = |g: &KernelGroup| stores(g, value) && g.outputs.len() == 1;
     let Some(exec) = groups.iter().filter(|g| g.members.contains(&id)).map(|g| g.exec).min() else {
         return false;
     };
@@ -212,12 +212,12 @@ pub(crate) fn set_apart(func: &Func, groups: &mut Vec<Group>, id: NodeId) -> boo
             g.drop_unused(func);
         }
     }
-    groups.retain(|g| matches!(g.kind, Kind::Step(_)) || !g.outputs.is_empty());
+    groups.retain(|g| matches!(g.kind, GroupKind::Step(_)) || !g.outputs.is_empty());
     let space = func.ty(value).shape.clone();
     let at = groups.partition_point(|g| g.exec < exec);
-    let group = Group {
+    let group = KernelGroup {
         exec,
-        kind: Kind::Kernel,
+        kind: GroupKind::Kernel,
         root_rank: space.len(),
         outputs: vec![(value, unit_free(&space))],
         space,
@@ -229,7 +229,7 @@ pub(crate) fn set_apart(func: &Func, groups: &mut Vec<Group>, id: NodeId) -> boo
     true
 }
 
-impl Group {
+impl KernelGroup {
     /// Members that no output needs any longer leave.
     fn drop_unused(&mut self, func: &Func) {
         let mut needed = BTreeSet::new();
@@ -304,11 +304,11 @@ impl Fuser<'_> {
                 return;
             }
             (Lower::Step(_), _) => {
-                self.own_group(id, Kind::Step(id));
+                self.own_group(id, GroupKind::Step(id));
                 return;
             }
             _ if def.effect != Effect::Pure => {
-                self.own_group(id, Kind::Step(id));
+                self.own_group(id, GroupKind::Step(id));
                 return;
             }
             _ => {}
@@ -319,15 +319,15 @@ impl Fuser<'_> {
             return;
         }
         if stored_over(func, node) {
-            self.own_group(id, Kind::Update(id));
+            self.own_group(id, GroupKind::Update(id));
             return;
         }
         match &def.lower {
             Lower::Constant => self.fused[id].alias = true,
             Lower::Reshape => self.visit_reshape(id, uses),
             Lower::Contract(kind) => self.visit_contract(id, *kind, uses),
-            Lower::Scan(_) => self.own_group(id, Kind::Scan(id)),
-            Lower::Call(..) | Lower::AddRows => self.own_group(id, Kind::Step(id)),
+            Lower::Scan(_) => self.own_group(id, GroupKind::Scan(id)),
+            Lower::Call(..) | Lower::AddRows => self.own_group(id, GroupKind::Step(id)),
             _ => self.visit_loops(id, uses),
         }
     }
@@ -458,23 +458,23 @@ impl Fuser<'_> {
         }
     }
 
-    fn own_group(&mut self, id: NodeId, kind: Kind) {
+    fn own_group(&mut self, id: NodeId, kind: GroupKind) {
         let node = &self.func.nodes[id];
         let group = GroupId(self.groups.len() as u32);
         let space = match (&kind, node.results.first()) {
-            (Kind::Step(_), _) | (_, None) => vec![],
+            (GroupKind::Step(_), _) | (_, None) => vec![],
             (_, Some(v)) => self.func.ty(*v).shape.clone(),
         };
         let identity: Vec<Option<usize>> = unit_free(&space);
         let outputs = match &kind {
-            Kind::Step(_) => vec![],
+            GroupKind::Step(_) => vec![],
             _ => vec![(node.results[0], identity.clone())],
         };
         let mut members = BTreeSet::new();
-        if !matches!(kind, Kind::Step(_)) {
+        if !matches!(kind, GroupKind::Step(_)) {
             self.fused[id].stored = Some(group);
         }
-        if matches!(kind, Kind::Kernel | Kind::Scan(_)) {
+        if matches!(kind, GroupKind::Kernel | GroupKind::Scan(_)) {
             let own = Pulls::from([0]);
             self.fused[id].inlined.push(Inlined {
                 group,
@@ -484,7 +484,7 @@ impl Fuser<'_> {
             });
             members.insert(id);
         }
-        self.groups.push(Group {
+        self.groups.push(KernelGroup {
             exec: self.position[id],
             kind,
             root_rank: space.len(),
@@ -523,7 +523,7 @@ impl Fuser<'_> {
             let group = &self.groups[g.0 as usize];
             let full = axes == unit_free(&group.space) && group.root_rank == group.space.len();
             let same = self.func.ty(self.func.nodes[id].results[0]).shape == group.space;
-            let plain = group.kind == Kind::Kernel
+            let plain = group.kind == GroupKind::Kernel
                 && group.reduced.is_empty()
                 && !group.irregular
                 && kind != Contraction::Conv2dGradInput
@@ -532,14 +532,14 @@ impl Fuser<'_> {
             if full && same && plain && outputs {
                 let exec = group.exec;
                 let group = &mut self.groups[g.0 as usize];
-                group.kind = Kind::Contract(id);
+                group.kind = GroupKind::Contract(id);
                 self.fused[id].stored = Some(g);
                 self.fused[id].needed = exec;
                 group.outputs.push((self.func.nodes[id].results[0], axes));
                 return;
             }
         }
-        self.own_group(id, Kind::Contract(id));
+        self.own_group(id, GroupKind::Contract(id));
     }
 
     /// Elementwise, movement, reductions.
@@ -552,7 +552,7 @@ impl Fuser<'_> {
                 self.join(id, here);
                 return;
             }
-            self.own_group(id, Kind::Kernel);
+            self.own_group(id, GroupKind::Kernel);
             self.extend_for_reduce(id);
             return;
         }
@@ -596,7 +596,7 @@ impl Fuser<'_> {
                 return;
             }
         }
-        self.own_group(id, Kind::Kernel);
+        self.own_group(id, GroupKind::Kernel);
         self.extend_for_reduce(id);
     }
 
@@ -628,11 +628,11 @@ impl Fuser<'_> {
             (0..group.root_rank).filter(|a| !group.space[*a].is_one() && keep(a)).collect()
         };
         match &group.kind {
-            Kind::Kernel => {
+            GroupKind::Kernel => {
                 on == real(&|_| true)
                     || (!reduced.is_empty() && on == real(&|a| !reduced.contains(a)))
             }
-            Kind::Contract(_) => axes == unit_free(&group.space),
+            GroupKind::Contract(_) => axes == unit_free(&group.space),
             _ => false,
         }
     }
@@ -644,7 +644,7 @@ impl Fuser<'_> {
         let node = &self.func.nodes[id];
         if group.members.len() >= MAX_MEMBERS
             || pulls.len() > MAX_PULLS
-            || matches!(group.kind, Kind::Step(_))
+            || matches!(group.kind, GroupKind::Step(_))
         {
             return false;
         }
@@ -658,7 +658,7 @@ impl Fuser<'_> {
             // the loop of each.
             return phases & !0b11 == 0 && self.reduce_fits(node, g, rel).is_some();
         }
-        if matches!(group.kind, Kind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
+        if matches!(group.kind, GroupKind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
             return false;
         }
         // Work that would be repeated must be little.
@@ -670,7 +670,7 @@ impl Fuser<'_> {
     fn reduce_fits(&self, node: &Node, g: GroupId, rel: &Rel) -> Option<Vec<usize>> {
         let group = &self.groups[g.0 as usize];
         let Rel::Axes(axes) = rel else { return None };
-        if group.kind != Kind::Kernel || group.irregular {
+        if group.kind != GroupKind::Kernel || group.irregular {
             return None;
         }
         let from = self.func.ty(node.operands[0]);
@@ -746,8 +746,8 @@ impl Fuser<'_> {
     }
 }
 
-/// Group axes in the order their loops nest.
-pub(crate) fn loop_order(g: &Group) -> Vec<usize> {
+/// KernelGroup axes in the order their loops nest.
+pub(crate) fn loop_order(g: &KernelGroup) -> Vec<usize> {
     let root = 0..g.root_rank;
     let mut order: Vec<usize> = root.clone().filter(|a| !g.reduced.contains(a)).collect();
     order.extend(root.filter(|a| g.reduced.contains(a)));

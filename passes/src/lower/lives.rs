@@ -6,7 +6,7 @@
 //! change it.
 
 use super::arrange::Arranged;
-use super::fuse::{Group, Kind};
+use super::fuse::{GroupKind, KernelGroup};
 use super::hazards::waits;
 use super::operands::contract_operands;
 use super::order::Unit;
@@ -38,15 +38,15 @@ pub(crate) fn late_reads(graph: &Graph, func: &Func, arranged: &Arranged) -> Vec
 }
 
 /// The values a group reads from memory. Of a step with regions, its operands.
-pub(crate) fn inputs(func: &Func, g: &Group) -> Vec<ValueId> {
+pub(crate) fn inputs(func: &Func, g: &KernelGroup) -> Vec<ValueId> {
     let mut out = vec![];
     match g.kind {
-        Kind::Contract(id) => {
+        GroupKind::Contract(id) => {
             let (lhs, rhs) = contract_operands(func, &func.nodes[id]);
             out.extend([lhs.0, rhs.0]);
         }
-        Kind::Update(id) | Kind::Step(id) => return func.nodes[id].operands.clone(),
-        Kind::Kernel | Kind::Scan(_) => {}
+        GroupKind::Update(id) | GroupKind::Step(id) => return func.nodes[id].operands.clone(),
+        GroupKind::Kernel | GroupKind::Scan(_) => {}
     }
     let computed = |v: &ValueId| func.def(*v).is_some_and(|d| g.members.contains(&d));
     for id in &g.members {
@@ -116,13 +116,13 @@ impl Lives<'_> {
         }
     }
 
-    fn group(&mut self, g: &Group) {
+    fn group(&mut self, g: &KernelGroup) {
         match g.kind {
-            Kind::Kernel | Kind::Scan(_) | Kind::Contract(_) => {
+            GroupKind::Kernel | GroupKind::Scan(_) | GroupKind::Contract(_) => {
                 self.step(inputs(self.func, g));
             }
-            Kind::Update(id) => self.changed_in_place(&self.func.nodes[id]),
-            Kind::Step(id) => self.effect(&self.func.nodes[id]),
+            GroupKind::Update(id) => self.changed_in_place(&self.func.nodes[id]),
+            GroupKind::Step(id) => self.effect(&self.func.nodes[id]),
         }
     }
 

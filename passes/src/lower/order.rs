@@ -18,7 +18,7 @@
 //! - Reads and writes of variables do not cross a wait for a queue: others may
 //!   have the variables meanwhile.
 
-use super::fuse::{Group, Kind, deep_operands, stored_over};
+use super::fuse::{GroupKind, KernelGroup, deep_operands, stored_over};
 use super::hazards::{hazards, is_plain_assign};
 use super::lives::inputs;
 use super::updates::updates;
@@ -41,7 +41,7 @@ pub(crate) enum Unit {
 /// The units of a region and what lies between them, by the number of the unit.
 pub(crate) struct Units<'a> {
     pub func: &'a Func,
-    pub groups: &'a [Group],
+    pub groups: &'a [KernelGroup],
     pub list: Vec<Unit>,
     /// The values each leaves in memory.
     pub outputs: Vec<Vec<ValueId>>,
@@ -57,7 +57,12 @@ struct Edges {
     waits: Vec<u32>,
 }
 
-pub(crate) fn order(graph: &Graph, func: &Func, region: RegionId, groups: &[Group]) -> Vec<Unit> {
+pub(crate) fn order(
+    graph: &Graph,
+    func: &Func,
+    region: RegionId,
+    groups: &[KernelGroup],
+) -> Vec<Unit> {
     let units = Units::new(func, region, groups);
     let mut edges = units.data_edges();
     let versions = units.hazard_edges(graph, region, &mut edges);
@@ -97,7 +102,7 @@ struct Version {
 }
 
 impl<'a> Units<'a> {
-    fn new(func: &'a Func, region: RegionId, groups: &'a [Group]) -> Units<'a> {
+    fn new(func: &'a Func, region: RegionId, groups: &'a [KernelGroup]) -> Units<'a> {
         let mut list: Vec<(u32, Unit)> =
             groups.iter().enumerate().map(|(i, g)| (g.exec, Unit::Group(i))).collect();
         for (position, &id) in func.regions[region].nodes.iter().enumerate() {
@@ -112,7 +117,7 @@ impl<'a> Units<'a> {
             .map(|unit| match unit {
                 Unit::Read(id) => func.nodes[*id].results.clone(),
                 Unit::Group(g) => match groups[*g].kind {
-                    Kind::Step(id) => func.nodes[id].results.clone(),
+                    GroupKind::Step(id) => func.nodes[id].results.clone(),
                     _ => groups[*g].outputs.iter().map(|(v, _)| *v).collect(),
                 },
             })
@@ -126,7 +131,7 @@ impl<'a> Units<'a> {
         for (i, unit) in units.list.iter().enumerate() {
             let Unit::Group(g) = unit else { continue };
             let read = match groups[*g].kind {
-                Kind::Step(id) => deep_operands(func, &func.nodes[id]),
+                GroupKind::Step(id) => deep_operands(func, &func.nodes[id]),
                 _ => inputs(func, &groups[*g]),
             };
             for value in read {
@@ -143,7 +148,7 @@ impl<'a> Units<'a> {
     pub fn step(&self, i: u32) -> Option<&'a Node> {
         match self.list[i as usize] {
             Unit::Group(g) => match self.groups[g].kind {
-                Kind::Step(id) => Some(&self.func.nodes[id]),
+                GroupKind::Step(id) => Some(&self.func.nodes[id]),
                 _ => None,
             },
             Unit::Read(_) => None,
@@ -179,7 +184,7 @@ impl<'a> Units<'a> {
             match unit {
                 Unit::Read(id) => unit_of[*id] = i as u32,
                 Unit::Group(g) => {
-                    if let Kind::Step(id) = self.groups[*g].kind {
+                    if let GroupKind::Step(id) = self.groups[*g].kind {
                         unit_of[id] = i as u32;
                     }
                 }
@@ -281,7 +286,9 @@ impl<'a> Units<'a> {
         let mut out = BTreeSet::new();
         for (i, unit) in self.list.iter().enumerate() {
             let Unit::Group(g) = unit else { continue };
-            let (Kind::Update(id) | Kind::Step(id)) = self.groups[*g].kind else { continue };
+            let (GroupKind::Update(id) | GroupKind::Step(id)) = self.groups[*g].kind else {
+                continue;
+            };
             let node = &self.func.nodes[id];
             let Some(base) = overwritten(self.func, region, node) else { continue };
             out.insert(i as u32);

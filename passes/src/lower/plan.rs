@@ -18,7 +18,7 @@ mod queue;
 
 use super::arrange::{Arranged, arrange};
 use super::exprs::Exprs;
-use super::fuse::{Group, Kind};
+use super::fuse::{GroupKind, KernelGroup};
 use super::group::{self, Lowered};
 use super::order::Unit;
 use super::storage::{Copy, StorageId, Storages};
@@ -267,12 +267,12 @@ impl<'a> Planner<'a> {
 
     fn group(
         &mut self,
-        g: &Group,
+        g: &KernelGroup,
         region: RegionId,
         steps: &mut Vec<Step>,
     ) -> Result<(), Vec<Diag>> {
         match &g.kind {
-            Kind::Kernel => {
+            GroupKind::Kernel => {
                 let shape = group::Shape {
                     space: &g.space,
                     root_rank: g.root_rank,
@@ -283,7 +283,7 @@ impl<'a> Planner<'a> {
                 let step = self.launch(lowered, region);
                 steps.push(step);
             }
-            Kind::Scan(id) => {
+            GroupKind::Scan(id) => {
                 let Lower::Scan(combine) = self.func.nodes[*id].op.def().lower else {
                     return Ok(());
                 };
@@ -292,15 +292,15 @@ impl<'a> Planner<'a> {
                 let step = self.launch(lowered, region);
                 steps.push(step);
             }
-            Kind::Contract(id) => self.contract(g, *id, region, steps),
-            Kind::Update(id) => self.update(*id, region, steps),
-            Kind::Step(id) => self.effect(*id, region, steps)?,
+            GroupKind::Contract(id) => self.contract(g, *id, region, steps),
+            GroupKind::Update(id) => self.update(*id, region, steps),
+            GroupKind::Step(id) => self.effect(*id, region, steps)?,
         }
         Ok(())
     }
 
     /// Op names of what the kernel stores, for symbols and profiles.
-    fn kernel_name(&self, g: &Group) -> String {
+    fn kernel_name(&self, g: &KernelGroup) -> String {
         let mut names: Vec<&str> = vec![];
         for id in g.members.iter().rev() {
             let name = self.func.nodes[*id].op.name();

@@ -4,7 +4,7 @@
 //! and results, what only they need, back to the contractions and reductions it
 //! starts from. [`super::order`] puts it in its place.
 
-use super::fuse::{Kind, deep_operands};
+use super::fuse::{GroupKind, deep_operands};
 use super::hazards::is_plain_assign;
 use super::order::{Unit, Units, in_memory};
 use std::collections::BTreeSet;
@@ -100,17 +100,17 @@ fn summed_up(units: &Units<'_>, i: u32) -> BTreeSet<ValueId> {
     };
     let group = &units.groups[g];
     let mut stack: Vec<ValueId> = match group.kind {
-        Kind::Contract(id) => deep_operands(func, &func.nodes[id]),
-        Kind::Scan(id) => func.nodes[id].operands.clone(),
-        Kind::Step(id) if matches!(func.nodes[id].op.def().lower, Lower::AddRows) => {
+        GroupKind::Contract(id) => deep_operands(func, &func.nodes[id]),
+        GroupKind::Scan(id) => func.nodes[id].operands.clone(),
+        GroupKind::Step(id) if matches!(func.nodes[id].op.def().lower, Lower::AddRows) => {
             func.nodes[id].operands.clone()
         }
-        Kind::Kernel => {
+        GroupKind::Kernel => {
             let members = group.members.iter().map(|id| &func.nodes[*id]);
             let reductions = members.filter(|n| matches!(n.op.def().lower, Lower::Reduce(_)));
             reductions.flat_map(|n| n.operands.clone()).collect()
         }
-        Kind::Update(_) | Kind::Step(_) => vec![],
+        GroupKind::Update(_) | GroupKind::Step(_) => vec![],
     };
     let mut seen = BTreeSet::new();
     let mut out = BTreeSet::new();

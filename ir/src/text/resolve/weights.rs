@@ -41,7 +41,7 @@ pub(crate) struct Sites {
 }
 
 /// What a call site means for the variables under it.
-pub(super) struct Place {
+pub(super) struct CallSite {
     /// Prefix of the names of values.
     pub path: Rc<str>,
     pub owner: Owner,
@@ -288,7 +288,7 @@ impl Resolver<'_> {
         label: Option<&Name>,
         args: &[Option<super::call::ArgVal>],
         span: Span,
-    ) -> Option<Place> {
+    ) -> Option<CallSite> {
         let func = &called.func;
         match called.kind {
             FuncKind::Model => {
@@ -297,7 +297,7 @@ impl Resolver<'_> {
                     return None;
                 }
                 let path: Rc<str> = called.path.as_str().into();
-                Some(Place { path: path.clone(), owner: Owner::Weights { path, model: true } })
+                Some(CallSite { path: path.clone(), owner: Owner::Weights { path, model: true } })
             }
             FuncKind::Layer => {
                 let Owner::Weights { path, .. } = self.frame().owner.clone() else {
@@ -308,7 +308,7 @@ impl Resolver<'_> {
                 self.frame().iterations.iter().for_each(|n| element.push_str(&format!(".{n}")));
                 self.claim(&element, callee.span)?;
                 let path: Rc<str> = format!("{path}{element}.").into();
-                Some(Place { path: path.clone(), owner: Owner::Weights { path, model: false } })
+                Some(CallSite { path: path.clone(), owner: Owner::Weights { path, model: false } })
             }
             FuncKind::Func => {
                 let path = self.path_element(func, args).into();
@@ -317,10 +317,10 @@ impl Resolver<'_> {
                         self.misplaced_label(label, "a function has no weights to name");
                         return None;
                     }
-                    return Some(Place { path, owner: Owner::Nobody });
+                    return Some(CallSite { path, owner: Owner::Nobody });
                 }
                 let slots = self.slots(called, callee, label, args, span);
-                Some(Place { path, owner: Owner::Slots(Rc::new(slots)) })
+                Some(CallSite { path, owner: Owner::Slots(Rc::new(slots)) })
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Matrix products and convolutions as steps, with what is fused behind them.
 
 use super::{Planner, outputs as written};
-use crate::lower::fuse::Group;
+use crate::lower::fuse::KernelGroup;
 use crate::lower::group;
 use crate::lower::operands::contract_operands;
 use tfc_abi::plan::{BufId, Conv, ConvKind, Epilogue, MatMul, Step};
@@ -12,7 +12,7 @@ use tfc_ir::{Dim, Func, Node, NodeId, RegionId, ValueId};
 impl Planner<'_> {
     pub(super) fn contract(
         &mut self,
-        g: &Group,
+        g: &KernelGroup,
         id: NodeId,
         region: RegionId,
         steps: &mut Vec<Step>,
