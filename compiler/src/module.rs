@@ -172,13 +172,13 @@ impl Module {
     }
 
     /// Says where files that the graph saves and restores lie; the working
-    /// directory unless told.
+    /// directory by default.
     pub fn set_directory(&self, dir: impl AsRef<Path>) {
         self.model.set_directory(dir.as_ref());
     }
 
     /// Says whether losses that are minimized, and variables that are saved, may be
-    /// NaN or infinite; unless told so they are errors E0533 and E0534.
+    /// NaN or infinite; by default they are errors E0533 and E0534.
     pub fn allow_nan(&self, allowed: bool) {
         self.model.allow_nan(allowed);
     }

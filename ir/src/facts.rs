@@ -256,7 +256,7 @@ impl IntRange {
 /// Bounds of the elements of a tensor of integers.
 pub type IntegersFn = fn(&IntegersCx<'_>) -> Option<IntRange>;
 
-/// What an op is told.
+/// What an op may look at.
 pub struct IntegersCx<'a> {
     pub attrs: &'a Attrs,
     pub operands: &'a [&'a TensorType],
@@ -282,7 +282,7 @@ pub enum Simpler {
     Node(Op, Vec<ValueId>, Attrs),
 }
 
-/// What an op is told.
+/// What an op may look at.
 pub struct SimplerCx<'a> {
     pub func: &'a Func,
     pub operands: &'a [ValueId],

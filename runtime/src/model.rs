@@ -306,7 +306,7 @@ impl Model {
     }
 
     /// Whether losses that are minimized, and variables that are saved, may be NaN
-    /// or infinite. Unless told so they are errors: E0533, E0534.
+    /// or infinite. By default they are errors: E0533, E0534.
     pub fn allow_nan(&self, allowed: bool) {
         self.allow_nan.store(allowed, Ordering::Relaxed);
     }
@@ -316,7 +316,7 @@ impl Model {
     }
 
     /// Says where files that the graph saves and restores lie; the working
-    /// directory unless told.
+    /// directory by default.
     pub fn set_directory(&self, dir: &Path) {
         *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = dir.to_path_buf();
     }

@@ -156,7 +156,7 @@ impl Pool {
         }
     }
 
-    /// The pool used unless told otherwise: `TFC_THREADS`, or every CPU.
+    /// The pool used by default: `TFC_THREADS`, or every CPU.
     pub fn global() -> Arc<Pool> {
         static GLOBAL: OnceLock<Arc<Pool>> = OnceLock::new();
         GLOBAL.get_or_init(|| Arc::new(Pool::new(default_threads()))).clone()

@@ -3,7 +3,7 @@
 //!
 //! A step is one call. Without `--save-every` a checkpoint is saved at the end of
 //! each epoch; in any case at the end of the run, and when the program is asked
-//! to stop. A save that fails on the way is told and tried again with the next
+//! to stop. A save that fails on the way is reported and tried again with the next
 //! one; a last one that fails is an error.
 
 use super::sums::Sums;

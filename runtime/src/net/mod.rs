@@ -48,7 +48,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
 
-/// How long a process waits for another in a step, unless told otherwise.
+/// How long a process waits for another in a step, by default.
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the processes of a job have to find each other.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(60);

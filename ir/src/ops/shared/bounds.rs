@@ -52,7 +52,7 @@ pub enum Indices {
 
 pub type IndicesFn = fn(&IndicesCx<'_>) -> Vec<IndexUse>;
 
-/// What an op is told.
+/// What an op may look at.
 pub struct IndicesCx<'a> {
     pub attrs: &'a Attrs,
     pub operands: &'a [&'a TensorType],
