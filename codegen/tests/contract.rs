@@ -94,6 +94,7 @@ fn matmul(dtype: DType, s: &Sizes, trans: (bool, bool), broadcast: bool, named: 
         dims: &dims,
         arch,
         fast: false,
+        tf32: arch >= 80,
     };
     let c = ptx::contraction(&request);
     let a = values(s.m * s.k * if broadcast { 1 } else { s.batch }, 1);
@@ -153,7 +154,7 @@ fn products_of_every_type() {
 
 #[test]
 fn products_on_tensor_cores() {
-    for dtype in [DType::F16, DType::BF16] {
+    for dtype in [DType::F16, DType::BF16, DType::F32] {
         for trans in [(false, false), (true, true)] {
             for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50)] {
                 matmul(dtype, &Sizes { m, n, k, batch: 2 }, trans, false, true, 80);
@@ -235,6 +236,7 @@ fn the_epilogue_is_run_on_sums_in_registers() {
             dims: &names,
             arch: 70,
             fast: false,
+            tf32: false,
         };
         let c = ptx::contraction(&request);
         let (a, b, bias) = (values(m * k, 1), values(k * n, 2), values(n, 3));
@@ -308,6 +310,7 @@ fn meetings(c: &Conv, h: i64, w: i64, oh: i64, ow: i64) -> Vec<(i64, i64, i64)> 
 #[test]
 fn convolutions_and_their_gradients() {
     convolutions(DType::F32, 70, false);
+    convolutions(DType::F32, 80, false);
 }
 
 /// A weight that is NaN is in the sums that it is part of, and in no others: padding is
@@ -315,6 +318,7 @@ fn convolutions_and_their_gradients() {
 #[test]
 fn padding_is_not_multiplied() {
     convolutions(DType::F32, 70, true);
+    convolutions(DType::F32, 80, true);
     convolutions(DType::F64, 70, true);
     convolutions(DType::BF16, 70, true);
     convolutions(DType::F16, 80, true);
@@ -408,6 +412,7 @@ fn convolutions(dtype: DType, arch: u32, special: bool) {
                 dims: &names,
                 arch,
                 fast: false,
+                tf32: arch >= 80,
             };
             let c = ptx::contraction(&request);
             let stored =
@@ -445,4 +450,38 @@ fn is_nan(dtype: DType, b: &[u8]) -> bool {
         DType::F16 => half::f16::from_le_bytes(b.try_into().expect("two")).is_nan(),
         _ => half::bf16::from_le_bytes(b.try_into().expect("two")).is_nan(),
     }
+}
+
+/// TF32 is only used where it was asked for, and keeps the factors' leading bits.
+#[test]
+fn f32_goes_to_tensor_cores_only_when_asked_to() {
+    let d = Dim::constant;
+    let product = Product::MatMul(MatMul {
+        dtype: DType::F32,
+        m: d(16),
+        n: d(32),
+        k: d(8),
+        batch: d(1),
+        a_stride: d(0),
+        b_stride: d(0),
+        trans_a: false,
+        trans_b: false,
+    });
+    let of = |arch, tf32| {
+        let fast = false;
+        let request =
+            Request { name: "p", product: &product, epilogue: None, dims: &[], arch, fast, tf32 };
+        ptx::contraction(&request)
+    };
+    for (arch, tf32) in [(80, false), (70, true)] {
+        assert!(!of(arch, tf32).entries[0].text.contains("mma"), "sm_{arch}, {tf32}");
+    }
+    let c = of(80, true);
+    assert!(c.entries[0].text.contains("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32"));
+    // One and a bit that is too small for TF32, which rounds it away; and one that is not.
+    let a: Vec<u8> = [1.0f32 + 1.0 / 8192.0; 128].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let b: Vec<u8> = [1.0f32 + 1.0 / 1024.0; 256].iter().flat_map(|v| v.to_le_bytes()).collect();
+    let got = run(&c, &[], &[a, b], &[4 * 16 * 32]).expect("it runs");
+    let want = 8.0f32 + 8.0 / 1024.0;
+    assert!(got[0].chunks(4).all(|g| g == want.to_le_bytes()), "{:?}", &got[0][..4]);
 }

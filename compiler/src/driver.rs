@@ -50,6 +50,8 @@ pub struct Options {
     pub replicas: bool,
     /// What to run on.
     pub device: Device,
+    /// On GPUs, multiply f32 rounded to TF32; see [`Options::tf32`].
+    pub tf32: bool,
     /// The tasks to cut the program for; see [`Options::cluster`].
     pub cluster: Option<Cluster>,
 }
@@ -165,6 +167,15 @@ impl Options {
         self
     }
 
+    /// Lets GPUs since Ampere compute products and convolutions of f32 on their tensor
+    /// cores, or not: factors are rounded to TF32 then, which keeps 10 of their 23 bits
+    /// behind the point; sums are in f32.
+    #[must_use]
+    pub fn tf32(mut self, tf32: bool) -> Options {
+        self.tf32 = tf32;
+        self
+    }
+
     /// Cuts the program into a part for each task of a cluster, joined by messages; `on`
     /// says which task computes what, and the compiler where nothing does. A process
     /// that runs the program by itself is all of them. One of a group is its own part:
@@ -229,6 +240,7 @@ impl std::fmt::Debug for Options {
             .field("no_opt", &self.no_opt)
             .field("replicas", &self.replicas)
             .field("device", &self.device)
+            .field("tf32", &self.tf32)
             .field("cluster", &self.cluster)
             .field("loop_memory", &self.loop_memory)
             .field("threads", &self.threads)
@@ -433,6 +445,7 @@ pub fn compile(
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
     program.fast = options.math == Math::Fast;
+    program.tf32 = options.tf32;
     for (task, known) in
         program.plan.tasks.iter_mut().zip(options.cluster.iter().flat_map(|c| &c.tasks))
     {

@@ -141,7 +141,12 @@ impl Emitter<'_> {
     /// For every GPU since Volta, or the newest that is named.
     fn ptx(&self) -> Result<tfc_codegen::ptx::Compiled> {
         let named = self.gpus.iter().flatten().copied().max();
-        let arch = named.unwrap_or(tfc_codegen::ptx::BASELINE.arch);
+        // What was asked for is for these at least.
+        let least = match self.program.tf32 {
+            true => tfc_codegen::ptx::AMPERE.arch,
+            false => tfc_codegen::ptx::BASELINE.arch,
+        };
+        let arch = named.unwrap_or(least).max(least);
         tfc_codegen::ptx::compile(self.program, arch).map_err(|e| Error::bug(e.to_string()))
     }
 

@@ -32,6 +32,8 @@ pub struct Sheet {
     pub f64: f64,
     /// f16 and bf16 on tensor cores, summed in f32, no zeros left out.
     pub tensor: f64,
+    /// f32 rounded to TF32 on tensor cores, if it is asked for.
+    pub tf32: f64,
     /// The GPU's own memory.
     pub memory: f64,
     /// To the CPU, or back.
@@ -46,6 +48,7 @@ pub const SHEETS: [Sheet; 3] = [
         f32: 19_500.0,
         f64: 9_700.0,
         tensor: 312_000.0,
+        tf32: 156_000.0,
         memory: 2_039.0,
         link: 32.0,
     },
@@ -55,6 +58,7 @@ pub const SHEETS: [Sheet; 3] = [
         f32: 67_000.0,
         f64: 34_000.0,
         tensor: 989_000.0,
+        tf32: 494_000.0,
         memory: 3_350.0,
         link: 64.0,
     },
@@ -64,6 +68,7 @@ pub const SHEETS: [Sheet; 3] = [
         f32: 82_600.0,
         f64: 1_290.0,
         tensor: 165_200.0,
+        tf32: 82_600.0,
         memory: 1_008.0,
         link: 32.0,
     },
@@ -177,7 +182,9 @@ pub fn estimate(
             let lens: Option<Vec<usize>> = entry.buffers.iter().map(|b| len(b.len)).collect();
             let lens = lens.ok_or_else(no_size)?;
             let of = Sizes { plan: &plan, entry, values: &values, lens: &lens };
-            let mut estimator = Estimator { of, kernels: &kernels, sheet, steps: vec![], given: 0 };
+            let tf32 = program.tf32;
+            let (kernels, steps, given) = (&kernels, vec![], 0);
+            let mut estimator = Estimator { of, kernels, sheet, tf32, steps, given };
             let time = estimator.list(&entry.steps, 0).ok_or_else(no_size)?;
             let Estimator { steps, given, .. } = estimator;
             Ok(EntryEstimate { name: entry.name.clone(), steps, given, time: nanos(time) })
@@ -201,6 +208,7 @@ struct Estimator<'a> {
     /// With elementary functions written out.
     kernels: &'a [Kernel],
     sheet: &'a Sheet,
+    tf32: bool,
     steps: Vec<StepEstimate>,
     given: usize,
 }
@@ -211,6 +219,7 @@ struct Asked {
     f32: u64,
     f64: u64,
     tensor: u64,
+    tf32: u64,
     bytes: u64,
 }
 
@@ -241,12 +250,13 @@ impl Estimator<'_> {
                     self.given += 1;
                     let (asked, link) = self.asked(step)?;
                     let out = &mut self.steps[at];
-                    out.flops = asked.f32 + asked.f64 + asked.tensor;
+                    out.flops = asked.f32 + asked.f64 + asked.tensor + asked.tf32;
                     out.bytes = asked.bytes;
                     let rate = |n: u64, per_ns: f64| n as f64 / per_ns;
                     let arithmetic = rate(asked.f32, self.sheet.f32)
                         + rate(asked.f64, self.sheet.f64)
-                        + rate(asked.tensor, self.sheet.tensor);
+                        + rate(asked.tensor, self.sheet.tensor)
+                        + rate(asked.tf32, self.sheet.tf32);
                     let moved = if link { self.sheet.link } else { self.sheet.memory };
                     let moved = rate(asked.bytes, moved);
                     out.bound = match link {
@@ -317,6 +327,7 @@ impl Estimator<'_> {
         match dtype {
             DType::F16 | DType::BF16 => asked.tensor = flops,
             DType::F64 => asked.f64 = flops,
+            DType::F32 if self.tf32 => asked.tf32 = flops,
             _ => asked.f32 = flops,
         }
         asked.bytes = self.bytes(a)?.saturating_add(self.bytes(b)?);
@@ -358,11 +369,12 @@ pub fn text(entries: &[EntryEstimate], sheet: &Sheet) -> String {
     let tera = |per_ns: f64| per_ns / 1e3;
     let mut out = format!(
         "an estimate by the data sheet of {}; nothing was run\n\
-         {:.1} TFLOP/s, {:.1} in f64, {:.0} on tensor cores (f16, bf16); memory {:.0} GB/s, copies {:.0} GB/s\n",
+         {:.1} TFLOP/s, {:.1} in f64, {:.0} on tensor cores ({:.0} in TF32); memory {:.0} GB/s, copies {:.0} GB/s\n",
         sheet.name,
         tera(sheet.f32),
         tera(sheet.f64),
         tera(sheet.tensor),
+        tera(sheet.tf32),
         sheet.memory,
         sheet.link
     );

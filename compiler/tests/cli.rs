@@ -205,6 +205,12 @@ fn the_commands_of_the_page_about_gpus_run() {
         assert!(text.contains(of), "{command}: {text}");
     }
     assert!(s.path("mlp").exists());
+    // What is only done when it is asked for.
+    for (option, of) in [("--tf32", "tf32"), ("--fast-math", "ex2.approx")] {
+        let emit = ["compile", "mlp.graph", "--emit", "ptx", "-o", "-"];
+        assert!(!ok(&s.tfc(&emit)).contains(of), "{option}");
+        assert!(ok(&s.tfc(&[&emit[..], &[option]].concat())).contains(of), "{option}");
+    }
 }
 
 #[test]

@@ -304,6 +304,11 @@ fn main_kernels_are_as_good_as_the_page_says() {
         }
     }
     assert_eq!((products, elementwise), (4, 2), "{text}");
+    // On tensor cores, when asked for.
+    let tf32 = Program { tf32: true, ..program.clone() };
+    let tf32 = ptx::compile(&tf32, 80).expect("it has PTX").text();
+    assert!(tf32.contains("tf32") && !all.text().contains("tf32"));
+    assemble(&ptxas, dir.path(), "tf32", 80, &tf32).unwrap_or_else(|e| panic!("{e}"));
     // With fast math the same, with instructions that only come near.
     let fast = ptx::compile(&Program { fast: true, ..program }, 80).expect("it has PTX").text();
     assert!(fast.contains("div.full.f32") && fast.contains("ex2.approx.f32"));

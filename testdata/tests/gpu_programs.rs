@@ -268,6 +268,28 @@ fn an_executable_for_gpus_is_small() {
     assert!(size < 4 << 20, "{size} bytes");
 }
 
+/// With TF32 a product is near that of f32, and not the same.
+#[test]
+fn products_are_rounded_to_tf32_when_asked_to() {
+    use_simulator();
+    let text = "graph g\nentry f(x: f32[20, 40], y: f32[40, 24]) -> (z: f32[20, 24]) {\n  \
+                return relu(x @ y) }";
+    let graph = tfc::parse(text).expect("a graph");
+    let on = |tf32| {
+        let options = Options::new().device(Device::Cuda(0)).tf32(tf32);
+        let module = Module::from_graph(&graph, &options).expect("a GPU");
+        let x = ndarray::Array2::from_shape_fn((20, 40), |(i, j)| (i * 7 + j) as f32 * 0.013);
+        let y = ndarray::Array2::from_shape_fn((40, 24), |(i, j)| (i + j * 3) as f32 * 0.017);
+        let z: Vec<f32> = module.call("f", (&x, &y)).expect("z").into_arrays().expect("an array");
+        z
+    };
+    let (near, exact) = (on(true), on(false));
+    assert_ne!(near, exact);
+    for (n, e) in near.iter().zip(&exact) {
+        assert!((n - e).abs() < 1e-3 * e.abs() + 1e-3, "{n} for {e}");
+    }
+}
+
 /// A module with code for GPUs, saved and loaded again.
 #[test]
 fn a_saved_module_runs_on_the_gpu() {

@@ -54,6 +54,8 @@ pub struct Request<'a> {
     pub arch: u32,
     /// Whether the epilogue may use approximate instructions.
     pub fast: bool,
+    /// Whether f32 may be rounded to TF32 for tensor cores.
+    pub tf32: bool,
 }
 
 /// How the product is seen as one of matrices.
@@ -320,7 +322,12 @@ pub fn contraction(request: &Request) -> Contracted {
         workspace = Some(gemm.m.clone() * gemm.n.clone() * gemm.batch.clone() * bytes);
     }
     let name = schedule::entry_name(request.name);
-    let tensor = request.arch >= super::AMPERE.arch && matches!(dtype, DType::F16 | DType::BF16);
+    let fits = match dtype {
+        DType::F16 | DType::BF16 => true,
+        DType::F32 => request.tf32,
+        _ => false,
+    };
+    let tensor = fits && request.arch >= super::AMPERE.arch;
     let (entry, how) = match direct {
         Some(c) => depthwise::entry(&kernel, &gemm, c, &finish, &name),
         None if tensor => mma::entry(&kernel, &gemm, &finish, &name),

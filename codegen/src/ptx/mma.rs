@@ -1,4 +1,5 @@
-//! The product of f16 and bf16 on tensor cores, summed in f32.
+//! The product of f16 and bf16 on tensor cores, summed in f32; and of f32 rounded to TF32,
+//! where that was asked for.
 //!
 //! A block of four warps has a tile of 64 by 64; each warp a quarter, as two by four
 //! products of 16 by 8, 16 terms of the sum at a time. Which element is in which
@@ -18,19 +19,24 @@ use tfc_kernel::{DType, Kernel, Scalar};
 const TILE: u32 = 64;
 const TERMS: u32 = 16;
 const THREADS: u32 = 128;
-/// Elements from row to row of a tile: eight more than there are, so that the threads
-/// of a warp read different banks.
-const PITCH: u32 = TERMS + 8;
+/// Bytes that an instruction takes of a row.
+const WIDE: u32 = 32;
+/// Bytes from row to row of a tile beyond those there are, so that the threads of a warp
+/// read different banks.
+const GAP: u32 = 16;
 
 pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
     let split = finish.workspace.is_some();
+    let size = gemm.dtype.size() as u32;
+    // Of a row, in bytes.
+    let pitch = TERMS * size + GAP;
     let mut e = begin(kernel, gemm, &place_sizes(gemm, TILE, TILE, TERMS));
     e.f.need(AMPERE);
     let place = e.place(gemm, TILE, TILE, TERMS, split);
     let layout = |base: u32| Layout {
         rows: TILE,
         terms: TERMS,
-        by_row: PITCH,
+        by_row: pitch / size,
         by_term: 1,
         dtype: gemm.dtype,
         base,
@@ -40,7 +46,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let b = layout(a.bytes());
     let bytes = a.bytes() + b.bytes();
     e.f.shared(2 * bytes);
-    let marks = if gemm.padded() { e.f.shared(2 * b.bytes()) } else { 0 };
+    let marks = if gemm.padded() { e.f.shared(b.bytes() / size * 4) } else { 0 };
     let stages = [
         e.stage(gemm, Which::A, place.batch, a, place.row, place.m, place.begin),
         e.stage(gemm, Which::B, place.batch, b, place.col, place.n, place.begin),
@@ -56,52 +62,61 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let warp_col = e.f.op(Class::B32, "mul.lo.u32", &[&warp_col, &32]);
     let b_row = e.f.op(Class::B32, "add.u32", &[&warp_col, &group]);
     let shared = e.f.op(Class::B32, "mov.u32", &[&"shared"]);
-    // Four bytes hold two terms.
+    // Four bytes hold two terms, or one of TF32.
     let at = e.f.op(Class::B32, "mad.lo.u32", &[&member, &4, &shared]);
-    let at_a = e.f.op(Class::B32, "mad.lo.u32", &[&warp_row, &(2 * PITCH), &at]);
-    let at_b = e.f.op(Class::B32, "mad.lo.u32", &[&b_row, &(2 * PITCH), &at]);
+    let at_a = e.f.op(Class::B32, "mad.lo.u32", &[&warp_row, &pitch, &at]);
+    let at_b = e.f.op(Class::B32, "mad.lo.u32", &[&b_row, &pitch, &at]);
     let zero = e.f.constant(Scalar::F32(0));
     // sums[row of products][column of products][register]
     let sums: Vec<Vec<Vec<V>>> = (0..2)
         .map(|_| (0..4).map(|_| (0..4).map(|_| e.f.copy(zero)).collect()).collect())
         .collect();
-    let ty = if gemm.dtype == DType::BF16 { "bf16" } else { "f16" };
+    let kind = match gemm.dtype {
+        DType::F32 => "m16n8k8.row.col.f32.tf32.tf32.f32",
+        DType::BF16 => "m16n8k16.row.col.f32.bf16.bf16.f32",
+        _ => "m16n8k16.row.col.f32.f16.f16.f32",
+    };
     let mut step = |e: &mut Emit, offset: V| {
         let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
         let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
-        let mut word =
-            |at: V, first: u32| e.f.op(Class::B32, "ld.shared.b32", &[&format!("[{at}+{first}]")]);
-        let fa: Vec<Vec<V>> = (0..2)
-            .map(|i| {
-                (0..4)
-                    .map(|r| word(at_a, a.base + (16 * i + 8 * (r % 2)) * 2 * PITCH + 16 * (r / 2)))
-                    .collect()
-            })
-            .collect();
-        let fb: Vec<Vec<V>> = (0..4)
-            .map(|j| (0..2).map(|r| word(at_b, b.base + 8 * j * 2 * PITCH + 16 * r)).collect())
-            .collect();
-        for (row, fa) in sums.iter().zip(&fa) {
-            for (sum, fb) in row.iter().zip(&fb) {
-                let sum = list(sum);
-                e.f.line(format_args!(
-                    "mma.sync.aligned.m16n8k16.row.col.f32.{ty}.{ty}.f32 {sum}, {}, {}, {sum}",
-                    list(fa),
-                    list(fb)
-                ));
+        let word = |e: &mut Emit, at: V, first: u32| {
+            let place = format!("[{at}+{first}]");
+            if gemm.dtype != DType::F32 {
+                return e.f.op(Class::B32, "ld.shared.b32", &[&place]);
+            }
+            let v = e.f.op(Class::F32, "ld.shared.f32", &[&place]);
+            e.f.op(Class::B32, "cvt.rna.tf32.f32", &[&v])
+        };
+        for first in (0..TERMS * size).step_by(WIDE as usize) {
+            let mut fa = vec![];
+            for i in 0..2 {
+                let place = |r: u32| first + (16 * i + 8 * (r % 2)) * pitch + 16 * (r / 2);
+                let words = (0..4).map(|r| word(e, at_a, a.base + place(r)));
+                fa.push(words.collect::<Vec<V>>());
+            }
+            let mut fb = vec![];
+            for j in 0..4 {
+                let place = |r: u32| first + 8 * j * pitch + 16 * r;
+                fb.push((0..2).map(|r| word(e, at_b, b.base + place(r))).collect::<Vec<V>>());
+            }
+            for (row, fa) in sums.iter().zip(&fa) {
+                for (sum, fb) in row.iter().zip(&fb) {
+                    let (sum, fa, fb) = (list(sum), list(fa), list(fb));
+                    e.f.line(format_args!("mma.sync.aligned.{kind} {sum}, {fa}, {fb}, {sum}"));
+                }
             }
         }
     };
     let pair = e.f.op(Class::B32, "mad.lo.u32", &[&member, &2, &warp_col]);
     // The same sums, one term and one element after the other.
     let mut careful = |e: &mut Emit, offset: V| {
-        let first = |e: &mut Emit, row: V, size: u32| {
-            e.f.op(Class::B32, "mad.lo.u32", &[&row, &(size * PITCH), &shared])
+        let first = |e: &mut Emit, row: V, pitch: u32| {
+            e.f.op(Class::B32, "mad.lo.u32", &[&row, &pitch, &shared])
         };
-        let [at_a, at_b] = [warp_row, pair].map(|row| first(e, row, 2));
+        let [at_a, at_b] = [warp_row, pair].map(|row| first(e, row, pitch));
         let at_a = e.f.op(Class::B32, "add.u32", &[&at_a, &offset]);
         let at_b = e.f.op(Class::B32, "add.u32", &[&at_b, &offset]);
-        let at_mark = first(e, pair, 4);
+        let at_mark = first(e, pair, pitch / size * 4);
         let left = e.f.op(Class::B32, "mov.b32", &[&TERMS]);
         let again = e.f.label();
         e.f.place(&again);
@@ -109,11 +124,11 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
             e.load_from("shared", gemm.dtype, &[format!("[{at}+{first}]")], 1)[0]
         };
         // Rows by product and register, columns likewise.
-        let va: Vec<V> = (0..4).map(|i| element(at_a, a.base + 8 * i * 2 * PITCH)).collect();
+        let va: Vec<V> = (0..4).map(|i| element(at_a, a.base + 8 * i * pitch)).collect();
         let columns = (0..8).map(|j| 8 * (j / 2) + j % 2);
-        let vb: Vec<V> = columns.clone().map(|c| element(at_b, b.base + c * 2 * PITCH)).collect();
+        let vb: Vec<V> = columns.clone().map(|c| element(at_b, b.base + c * pitch)).collect();
         for (j, (col, vb)) in columns.zip(&vb).enumerate() {
-            let there = format!("[{at_mark}+{}]", marks + col * 4 * PITCH);
+            let there = format!("[{at_mark}+{}]", marks + col * (pitch / size * 4));
             let there = e.f.op(Class::B32, "ld.shared.b32", &[&there]);
             let there = e.f.op(Class::Pred, "setp.ne.u32", &[&there, &0]);
             for (i, va) in va.iter().enumerate() {
@@ -121,7 +136,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
                 e.f.line(format_args!("@{there} fma.rn.f32 {sum}, {va}, {vb}, {sum}"));
             }
         }
-        for (at, by) in [(at_a, 2), (at_b, 2), (at_mark, 4)] {
+        for (at, by) in [(at_a, size), (at_b, size), (at_mark, 4)] {
             e.f.op_to(at, "add.u32", &[&at, &by]);
         }
         e.f.op_to(left, "sub.u32", &[&left, &1]);

@@ -190,9 +190,9 @@ pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
         let name = format!("{of}_{entry}_product_{buf}");
         let epilogue =
             c.epilogue.as_ref().and_then(|e| Some((e, program.kernels.get(e.kernel as usize)?)));
-        let fast = program.fast;
+        let (fast, tf32) = (program.fast, program.tf32);
         let request =
-            Request { name: &name, product: &c.product, epilogue, dims: &dims, arch, fast };
+            Request { name: &name, product: &c.product, epilogue, dims: &dims, arch, fast, tf32 };
         out.contractions.insert((*entry, *buf), contraction(&request));
     }
     Ok(out)

@@ -21,6 +21,9 @@ const LEVEL: u8 = 6;
 pub fn table(program: &Program, archs: &[u32]) -> Result<Gpu, CodegenError> {
     let mut archs = archs.to_vec();
     archs.push(super::BASELINE.arch);
+    if program.tf32 {
+        archs.push(super::AMPERE.arch);
+    }
     archs.sort_unstable();
     archs.dedup();
     let mut versions: Vec<GpuVersion> = vec![];

@@ -109,6 +109,11 @@ pub struct Codegen {
     #[arg(long)]
     pub fast_math: bool,
 
+    /// On GPUs since Ampere, compute products of f32 on tensor cores, factors rounded to TF32 (10
+    /// bits behind the point)
+    #[arg(long)]
+    pub tf32: bool,
+
     /// Do not optimize: lower the graph as written
     #[arg(long, conflicts_with = "fast_math")]
     pub no_opt: bool,

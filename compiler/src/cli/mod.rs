@@ -227,6 +227,7 @@ pub(crate) fn options(args: &args::Codegen) -> crate::error::Result<Options> {
         loop_memory: args.loop_memory,
         unchecked: args.unchecked,
         check_numerics: args.check_numerics,
+        tf32: args.tf32,
         sandbox: args.source.sandbox.clone(),
         cluster,
         ..Options::default()

@@ -22,6 +22,8 @@ pub struct Program {
     pub consts: Vec<u8>,
     /// Whether a target may use instructions that only come near the result.
     pub fast: bool,
+    /// Whether products of f32 may be of factors rounded to TF32, 10 bits behind the point.
+    pub tf32: bool,
 }
 
 impl Program {

@@ -264,5 +264,6 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         contractions: build.contractions,
         consts: build.const_bytes,
         fast: false,
+        tf32: false,
     })
 }

@@ -97,6 +97,15 @@ fn rf(v: f32) -> u64 {
     u64::from(if v.is_nan() { 0x7fff_ffff } else { v.to_bits() })
 }
 
+/// The nearest number of 10 bits behind the point, of two the one that is larger.
+pub(crate) fn to_tf32(a: u64) -> u64 {
+    let v = f(a);
+    match v.is_finite() {
+        true => w((a as u32).wrapping_add(0x1000) & !0x1fff),
+        false => rf(v),
+    }
+}
+
 /// What an approximate instruction may give: the number next to the right one.
 fn near(v: f32) -> u64 {
     rf(if v.is_normal() { f32::from_bits(v.to_bits() ^ 1) } else { v })

@@ -387,6 +387,12 @@ impl Decoder {
             }
             "shfl" => return self.shuffle(s, &parts).and_then(|op| op.ok_or_else(unknown)),
             "mma" => return self.mma(s, &parts).and_then(|op| op.ok_or_else(unknown)),
+            "cvt" if parts[1..] == ["rna", "tf32", "f32"] => {
+                count(2)?;
+                let dst = self.dst(line, &s.operands[0], Ty::B32)?;
+                let a = self.src(line, &s.operands[1], Ty::F32)?;
+                return Ok(Op::One { f: alu::to_tf32, dst, a });
+            }
             "cvt" => {
                 let (rounding, tys) = match parts.len() {
                     3 => ("", &parts[1..]),
