@@ -322,3 +322,20 @@ fn programs_have_what_they_use_of_the_runtime() {
         .unwrap();
     assert!(stdout(&run).contains("10"), "{run:?}");
 }
+
+/// The memory of a call as a picture; its sizes must be known.
+#[test]
+fn memory_is_drawn() {
+    let dir = sandbox();
+    let graph = "graph m\nuse nn\ndim B\nvar w: f32[8, 8] = ones\n\
+                 entry f(x: f32[B, 8]) -> f32[B, 8] {\n  return matmul(nn.softmax(matmul(x, w)), w)\n}\n";
+    fs::write(dir.path().join("m.graph"), graph).unwrap();
+    let open = tfc(dir.path(), &["inspect", "m.graph", "--memory", "m.svg"]);
+    fails(&open, "E0914", "the memory depends on the size of B");
+    let args = ["inspect", "m.graph", "--dim", "B=64", "--memory", "m.svg"];
+    let said = stdout(&tfc(dir.path(), &args));
+    assert!(said.starts_with("f: ") && said.contains("times the"), "{said}");
+    let picture = fs::read_to_string(dir.path().join("m.svg")).unwrap();
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    assert!(picture.contains("<title>f32[64, 8], "), "{picture}");
+}

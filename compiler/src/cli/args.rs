@@ -392,7 +392,8 @@ and pooling.
 Examples:
   tfc inspect resnet50.graph                     parameters, cost of one example, memory
   tfc inspect resnet50.graph --layers            by layer
-  tfc inspect resnet50.graph --entry train --dim B=32 --nodes --sort flops"
+  tfc inspect resnet50.graph --entry train --dim B=32 --nodes --sort flops
+  tfc inspect resnet50.graph --dim B=32 --memory memory.svg"
 )]
 pub struct Inspect {
     /// The graph file; `-` reads standard input
@@ -422,6 +423,10 @@ pub struct Inspect {
     /// As one JSON object
     #[arg(long)]
     pub json: bool,
+
+    /// Draw the memory of a call: which tensors are alive when, and where
+    #[arg(long, value_name = "SVG", conflicts_with_all = ["layers", "nodes", "json"])]
+    pub memory: Option<PathBuf>,
 
     #[command(flatten)]
     pub codegen: Codegen,

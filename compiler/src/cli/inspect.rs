@@ -5,6 +5,7 @@
 //! is counted after gradients are made and the graph is optimized.
 
 use super::bench::{known_dims, parse_dims};
+use super::memory::{self, Memory};
 use super::{Done, args};
 use crate::driver::{self, Timings};
 use crate::error::Result;
@@ -46,6 +47,9 @@ pub fn run(args: &args::Inspect) -> Result<Done> {
     };
     if args.codegen.timings {
         super::tell(&timings.table());
+    }
+    if let Some(path) = &args.memory {
+        return view.draw(path);
     }
     let text = if args.json { format!("{:#}\n", view.json()) } else { view.text() };
     Ok(text.into())
@@ -272,6 +276,35 @@ impl View<'_> {
         let mut used = BTreeSet::new();
         func.walk(&mut |_, node| used.extend(node.var));
         used.into_iter().map(|id| &self.graph.vars[id]).collect()
+    }
+
+    /// Draws the memory of every entry, and says how good the plan is.
+    fn draw(&self, path: &std::path::Path) -> Result<Done> {
+        let open = self.plan.dims.iter().find(|d| !self.dims.contains_key(&d.name));
+        if let Some(dim) = open {
+            let message = format!("the memory depends on the size of {}", dim.name);
+            let help = format!("give one: `--dim {}=64`", dim.name);
+            return Err(tfc_ir::diag::Diag::error("E0914", message).help(help).into());
+        }
+        let dims: Vec<i64> = self.plan.dims.iter().map(|d| self.dims[&d.name]).collect();
+        let (mut out, mut drawn) = (String::new(), vec![]);
+        let takes = |e: &&Entry| e.is_for_users() && !e.slots.is_empty();
+        for entry in self.plan.entries.iter().filter(takes) {
+            let memory = Memory::of(entry, &dims)?;
+            let (total, (peak, _)) = (memory.total(), memory.peak());
+            let _ = writeln!(
+                out,
+                "{}: {}, {:.2} times the {} that are alive at once",
+                entry.name,
+                bytes(total),
+                total as f64 / peak.max(1) as f64,
+                bytes(peak)
+            );
+            drawn.push((entry.name.clone(), memory));
+        }
+        crate::emit::write_file(path, memory::svg(&drawn).as_bytes())?;
+        let _ = writeln!(out, "drawn in `{}`", path.display());
+        Ok(out.into())
     }
 
     /// Bytes of the slots of an entry's arena, where the dims are known.
@@ -766,7 +799,7 @@ fn scaled(n: i64) -> String {
     }
 }
 
-fn bytes(n: i64) -> String {
+pub(super) fn bytes(n: i64) -> String {
     if n.abs() < 10_000 { format!("{} B", grouped(n)) } else { format!("{}B", scaled(n)) }
 }
 

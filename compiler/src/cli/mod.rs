@@ -16,6 +16,7 @@ mod gradcheck;
 mod inspect;
 mod launch;
 mod manifest;
+mod memory;
 mod new;
 mod ops;
 mod opt;
