@@ -114,7 +114,7 @@ impl Worker {
 
     /// What the servers have counted.
     pub fn counts(&mut self) -> Result<Counts> {
-        Ok(self.client.status()?.1)
+        Ok(self.client.status()?)
     }
 
     /// This worker is done. The chief waits for the others, takes the variables, and
@@ -125,7 +125,7 @@ impl Worker {
             return Ok(());
         }
         let until = std::time::Instant::now() + self.job.timeout;
-        while !self.client.status()?.0 && std::time::Instant::now() < until {
+        while !self.client.status()?.working.is_empty() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
         self.pull()?;

@@ -18,7 +18,7 @@ use crate::tensor::{FeedView, TensorBuf};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use tfc_abi::plan::Message;
+use tfc_abi::plan::{Message, Step};
 
 /// What the chief asks of a task: a word, a number and the length of what follows.
 const ORDER: usize = 24;
@@ -54,8 +54,9 @@ pub(crate) struct Parts {
 
 /// A call that all tasks make.
 pub(crate) struct Joint<'a> {
+    model: &'a Model,
     group: &'a Group,
-    entry: String,
+    entry: usize,
     _turn: MutexGuard<'a, ()>,
 }
 
@@ -131,7 +132,7 @@ impl Model {
         let Some(group) = self.chief_of() else { return Ok(()) };
         let _turn = lock(&self.parts.turn);
         for task in 1..group.size() {
-            give(group, task, Order::Leave, 0, &[], "the end")?;
+            give(group, task, (Order::Leave, 0), &[], "the end", "")?;
         }
         group.flush("the end")
     }
@@ -169,11 +170,30 @@ impl Model {
             sizes.extend((feed.shape.len() as u64).to_le_bytes());
             sizes.extend(feed.shape.iter().flat_map(|d| (*d as u64).to_le_bytes()));
         }
-        let name = self.plan.entries[entry].name.clone();
         for task in 1..group.size() {
-            give(group, task, Order::Call, entry, &sizes, &format!("a call of `{name}`"))?;
+            let what = self.about_call("a call", entry, task, "to");
+            let place = self.last_place(entry, task);
+            give(group, task, (Order::Call, entry), &sizes, &what, place)?;
         }
-        Ok(Some(Joint { group, entry: name, _turn: turn }))
+        Ok(Some(Joint { model: self, group, entry, _turn: turn }))
+    }
+
+    fn about_call(&self, what: &str, entry: usize, task: usize, way: &str) -> String {
+        let peer = self.plan.tasks.get(task).map_or("", |t| t.name.as_str());
+        format!("{what} of `{}`, {way} {peer}", self.plan.entries[entry].name)
+    }
+
+    /// Where in the graph a task's part of an entry has its last message: what comes
+    /// after it has no other place.
+    fn last_place(&self, entry: usize, task: usize) -> &str {
+        let part = self.plan.entries.iter().find(|e| {
+            e.part.is_some_and(|p| p.whole == Some(entry as u32) && p.task == task as u32)
+        });
+        let messages = part.iter().flat_map(|e| e.steps.iter().rev()).filter_map(|s| match s {
+            Step::Send(m) | Step::Recv(m) => Some(m.place.as_str()),
+            _ => None,
+        });
+        messages.into_iter().find(|place| !place.is_empty()).unwrap_or("")
     }
 
     /// Runs this task's part of a call, and says how it went.
@@ -250,8 +270,8 @@ impl Model {
             return Ok(());
         }
         let _turn = lock(&self.parts.turn);
-        let what = format!("variable `{}`", info.name);
-        give(group, info.task as usize, Order::Write, var, bytes, &what)
+        let what = self.about_var(var, "to");
+        give(group, info.task as usize, (Order::Write, var), bytes, &what, "")
     }
 
     /// Brings variables of other tasks here, to be read or saved.
@@ -264,8 +284,8 @@ impl Model {
             if info.task == 0 {
                 continue;
             }
-            let what = format!("variable `{}`", info.name);
-            give(group, info.task as usize, Order::Read, var, &[], &what)?;
+            let what = self.about_var(var, "from");
+            give(group, info.task as usize, (Order::Read, var), &[], &what, "")?;
             let mut value = self.state.read(&self.plan.vars, var)?;
             if !value.bytes().is_empty() {
                 group.recv(info.task as usize, value.bytes_mut(), &what, "")?;
@@ -273,6 +293,12 @@ impl Model {
             values.push((var, value));
         }
         self.state.replace(&self.plan.vars, values)
+    }
+
+    fn about_var(&self, var: usize, way: &str) -> String {
+        let info = &self.plan.vars[var];
+        let peer = self.plan.tasks.get(info.task as usize).map_or("", |t| t.name.as_str());
+        format!("variable `{}`, {way} {peer}", info.name)
     }
 
     /// A `Send` of the plan.
@@ -306,18 +332,20 @@ impl Joint<'_> {
     /// Waits until all tasks have done their parts.
     pub(crate) fn finish(self) -> Result<()> {
         for task in 1..self.group.size() {
-            let what = format!("the end of `{}`", self.entry);
+            let what = self.model.about_call("the end", self.entry, task, "from");
+            let place = self.model.last_place(self.entry, task);
             let mut head = [0; 16];
-            self.group.recv(task, &mut head, &what, "")?;
+            self.group.recv(task, &mut head, &what, place)?;
             let [failed, len] = words(&head);
             if failed == 0 {
                 continue;
             }
             let len = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST);
             let mut text = vec![0; len];
-            self.group.recv(task, &mut text, &what, "")?;
+            self.group.recv(task, &mut text, &what, place)?;
             let said = String::from_utf8_lossy(&text);
-            let message = format!("worker {task} failed in its part of `{}`", self.entry);
+            let name = &self.model.plan.entries[self.entry].name;
+            let message = format!("worker {task} failed in its part of `{name}`");
             let said = said.lines().next().unwrap_or_default().to_owned();
             return Err(Error::peer(ErrorCode::PEER_LOST, message)
                 .note(said)
@@ -330,16 +358,16 @@ impl Joint<'_> {
 fn give(
     group: &Group,
     task: usize,
-    order: Order,
-    number: usize,
+    (order, number): (Order, usize),
     payload: &[u8],
     what: &str,
+    place: &str,
 ) -> Result<()> {
     let head = [order as u64, number as u64, payload.len() as u64].map(u64::to_le_bytes);
-    group.send(task, head.as_flattened(), what, "")?;
+    group.send(task, head.as_flattened(), what, place)?;
     match payload.is_empty() {
         true => Ok(()),
-        false => group.send(task, payload, what, ""),
+        false => group.send(task, payload, what, place),
     }
 }
 

@@ -349,6 +349,35 @@ fn random_faults() {
     assert_eq!(runs, 72);
 }
 
+/// A server is lost when worker 1 has done its part and the chief waits for worker 2:
+/// who is done must still be there to say so again.
+#[test]
+fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
+    let dir = project();
+    let dir = dir.path();
+    for ps in [1, 2] {
+        let _ = std::fs::remove_dir_all(dir.join("ck"));
+        let line = format!(
+            "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 500 \
+             --peer-timeout 20s --checkpoint-dir ck --save-every 100"
+        );
+        let job = launch(dir, &line);
+        until(|| saved(&dir.join("ck"), 2));
+        let pids = workers(job.id());
+        let last = pids[ps + 2];
+        assert!(signal(last, "-STOP"));
+        let late = |name: std::ffi::OsString| name.to_string_lossy().contains("-0000000019");
+        until(|| std::fs::read_dir(dir.join("ck")).unwrap().flatten().any(|f| late(f.file_name())));
+        // The last steps; whenever it happens, it must go well.
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(signal(pids[ps - 1], "-KILL"));
+        until(|| !workers(job.id()).contains(&pids[ps - 1]));
+        assert!(signal(last, "-CONT"));
+        let (good, err) = end(job);
+        assert!(good && !err.contains("did not say"), "{ps}: {err}");
+    }
+}
+
 #[test]
 fn who_is_missing_is_named() {
     let dir = project();

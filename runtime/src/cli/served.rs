@@ -18,7 +18,7 @@ use crate::checkpoint;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::{Model, Options};
 use crate::net::job::Job;
-use crate::net::ps::client::{Client, Stepped};
+use crate::net::ps::client::{Client, Stepped, again};
 use crate::net::ps::server::{Rule, Server};
 use crate::pool::Pool;
 use crate::tensor::TensorBuf;
@@ -194,10 +194,15 @@ impl Served {
             limit: a.steps.unwrap_or(usize::MAX) as u64,
         };
         let client = Client::new(&model, session.entry, &self.job, Some(self.job.rank))?;
-        let mut worker = Worker { served: self, session, model: &model, client, program, start };
-        let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console);
-        let end = worker.finish(ran, checkpoints.as_mut(), console)?;
-        Ok(end)
+        let mut worker =
+            Worker { served: self, session, model: &model, client, program, start, begun: false };
+        // The job may go back before all is saved.
+        loop {
+            let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console)?;
+            if let Some(end) = worker.finish(ran, checkpoints.as_mut(), console)? {
+                return Ok(end);
+            }
+        }
     }
 }
 
@@ -254,6 +259,9 @@ impl Steps {
     }
 }
 
+/// How long the chief waits for those that may go.
+const GOING: Duration = Duration::from_secs(10);
+
 struct Worker<'a> {
     served: &'a Served,
     session: &'a Session<'a>,
@@ -262,6 +270,7 @@ struct Worker<'a> {
     program: &'a dyn Program,
     /// The step that a chief begins with.
     start: u64,
+    begun: bool,
 }
 
 impl Worker<'_> {
@@ -270,10 +279,11 @@ impl Worker<'_> {
     }
 
     /// The next step of the job; the model has the servers' variables.
-    fn sync(&mut self, begun: &mut bool, wait: Duration, console: &mut Console<'_>) -> Result<u64> {
+    fn sync(&mut self, wait: Duration, console: &mut Console<'_>) -> Result<u64> {
+        let mut begun = std::mem::replace(&mut self.begun, true);
         let (session, model, program, start) = (self.session, self.model, self.program, self.start);
         let mut give = || -> Result<u64> {
-            if !std::mem::replace(begun, true) {
+            if !std::mem::replace(&mut begun, true) {
                 return Ok(start);
             }
             let found = match &session.args.checkpoint_dir {
@@ -313,10 +323,8 @@ impl Worker<'_> {
     ) -> Result<Ran> {
         let (session, job) = (self.session, &self.served.job);
         let a = session.args;
-        let (join, again) = (job.join_timeout.max(job.timeout), job.timeout);
-        let mut begun = false;
-        let mut step = self.sync(&mut begun, join, console)?;
-        begun = true;
+        let again = job.timeout;
+        let mut step = self.sync(job.join_timeout.max(again), console)?;
         let total = steps.total();
         if step >= total {
             session.say(console, &format!("the run is complete: {step} steps are done"));
@@ -353,7 +361,7 @@ impl Worker<'_> {
             let rows = order.as_ref().map(|(_, rows)| rows.as_slice());
             let views = data.batch(&shapes, rows, mine.0, mine.1, &mut scratch)?;
             let Some(mut out) = self.client.compute(self.model, &views, &session.options)? else {
-                step = self.sync(&mut begun, again, console)?;
+                step = self.sync(again, console)?;
                 epoch_of = u64::MAX;
                 continue;
             };
@@ -369,7 +377,7 @@ impl Worker<'_> {
             let (next, scalars, stop) = match self.client.step(self.model, step, share, &out)? {
                 Stepped::Done { next, scalars, stop } => (next, scalars, stop),
                 Stepped::Lost => {
-                    step = self.sync(&mut begun, again, console)?;
+                    step = self.sync(again, console)?;
                     epoch_of = u64::MAX;
                     continue;
                 }
@@ -406,34 +414,100 @@ impl Worker<'_> {
         Ok(Ran { steps: step as usize, ..Ran::default() })
     }
 
-    /// Ends this worker's part; the chief waits for the others, and saves.
+    /// Does something that all servers have a part in; when one is lost meanwhile, again
+    /// after it has its variables back. None if these are not those of the last step.
+    fn settled<T>(
+        &mut self,
+        steps: usize,
+        console: &mut Console<'_>,
+        act: &mut dyn FnMut(&mut Client, &Model) -> Result<T>,
+    ) -> Result<Option<T>> {
+        loop {
+            match act(&mut self.client, self.model) {
+                Err(e) if again(&e) => {}
+                other => return other.map(Some),
+            }
+            if self.sync(self.served.job.timeout, console)? < steps as u64 {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Waits until the chief has what came out: if a server is lost before, there is
+    /// more to do. None if it is so.
+    fn stay(&mut self) -> Result<Option<End>> {
+        let mut since = Instant::now();
+        while since.elapsed() < self.served.job.timeout {
+            match self.client.status() {
+                Ok(counts) if counts.released => return Ok(Some(End::Done)),
+                Ok(counts) if counts.present.contains(&0) => since = Instant::now(),
+                Ok(_) => {}
+                Err(e) if again(&e) => return Ok(None),
+                Err(e) => return Err(e),
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Err(Error::peer(ErrorCode::PEER_LATE, "worker 0, the chief, did not come back in time")
+            .note("all steps are done, but it has not said that the variables are saved"))
+    }
+
+    /// Ends this worker's part; the chief waits for the others, and saves. None if the
+    /// job went back, and there are steps to do again.
     fn finish(
-        mut self,
-        ran: Result<Ran>,
+        &mut self,
+        mut ran: Ran,
         mut checkpoints: Option<&mut Checkpoints<'_>>,
         console: &mut Console<'_>,
-    ) -> Result<End> {
-        let mut ran = ran?;
-        self.client.leave()?;
-        if !self.is_chief() {
-            return Ok(if ran.interrupted { End::Interrupted } else { End::Done });
+    ) -> Result<Option<End>> {
+        let done = ran.steps;
+        if self.settled(done, console, &mut |client, _| client.leave())?.is_none() {
+            return Ok(None);
+        }
+        match self.is_chief() {
+            false if ran.interrupted => return Ok(Some(End::Interrupted)),
+            false => return self.stay(),
+            true => {}
         }
         let patience = self.served.job.timeout;
-        let (mut since, mut done) = (Instant::now(), 0);
+        let (mut since, mut updates) = (Instant::now(), 0);
         let counts = loop {
-            let (over, counts) = self.client.status()?;
-            if counts.stale[2] != done {
-                (since, done) = (Instant::now(), counts.stale[2]);
+            let counts = self.settled(done, console, &mut |client, _| client.status())?;
+            let Some(counts) = counts else { return Ok(None) };
+            if counts.stale[2] != updates {
+                (since, updates) = (Instant::now(), counts.stale[2]);
             }
-            if over || since.elapsed() > patience {
+            if counts.working.is_empty() {
+                break counts;
+            }
+            if since.elapsed() > patience {
+                let names = counts.working.iter().map(|r| format!("worker {r}"));
+                let names: Vec<String> = names.collect();
+                let text = format!("{} did not say that it is done", names.join(", "));
+                self.session.say(console, &text);
                 break counts;
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        self.client.pull(self.model, true)?;
+        if self.settled(done, console, &mut |client, model| client.pull(model, true))?.is_none() {
+            return Ok(None);
+        }
         let saved = self.session.save(self.model, &ran, checkpoints.as_deref_mut());
-        // With the variables safe, the servers are free to go.
-        let ended = self.client.shutdown();
+        // With the variables safe, the others are free to go, and then the servers.
+        let released = match &self.session.args.checkpoint_dir {
+            Some(_) => self.settled(done, console, &mut |client, _| client.release()).map(drop),
+            None => self.client.release(),
+        };
+        let until = Instant::now() + patience.min(GOING);
+        while released.is_ok() && Instant::now() < until {
+            match self.client.status() {
+                Ok(counts) if counts.present.iter().any(|r| *r > 0) => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                _ => break,
+            }
+        }
+        // One that was restarted is called again.
+        let ended = self.client.shutdown().or_else(|_| self.client.shutdown());
         let place = saved?;
         ended?;
         let total: u64 = counts.dropped.iter().sum();
@@ -479,10 +553,10 @@ impl Worker<'_> {
                 (None, None) => format!("stopped after step {}", ran.steps),
             };
             self.session.say(console, &text);
-            return Ok(End::Interrupted);
+            return Ok(Some(End::Interrupted));
         }
         self.session.write_results(&mut ran)?;
-        Ok(End::Done)
+        Ok(Some(End::Done))
     }
 }
 

@@ -43,9 +43,7 @@ pub(super) struct Mesh {
 
 impl Mesh {
     pub(super) fn join(job: &Job, graph: &[u8; 32]) -> Result<Mesh> {
-        // A peer that is gone is an error of the call, not the end of the process.
-        // SAFETY: ignoring a signal touches no memory.
-        unsafe { signal(SIGPIPE, SIG_IGN) };
+        outlive_peers();
         let deadline = Instant::now() + job.join_timeout;
         let graph = hex(graph);
         let tls = job.tls.as_ref().map(Tls::open).transpose()?;
@@ -212,6 +210,13 @@ pub(super) fn wire(
             tls.connect(stream)
         }
     }
+}
+
+/// From now on a peer that is gone is an error of the call that writes to it, not the
+/// end of the process.
+pub(super) fn outlive_peers() {
+    // SAFETY: ignoring a signal touches no memory.
+    unsafe { signal(SIGPIPE, SIG_IGN) };
 }
 
 /// Tries until the deadline: the other side may not be there yet.

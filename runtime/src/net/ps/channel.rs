@@ -19,7 +19,8 @@ pub(super) enum Kind {
     /// Some rows of tables.
     Rows,
     Done,
-    Leave,
+    /// The chief has what came out: who is done may go.
+    Release,
     Stop,
     /// A server has lost its variables: nobody shall wait for this step.
     Broken,
@@ -43,7 +44,7 @@ const KINDS: [Kind; 16] = [
     Kind::Pull,
     Kind::Rows,
     Kind::Done,
-    Kind::Leave,
+    Kind::Release,
     Kind::Stop,
     Kind::Broken,
     Kind::Shutdown,
@@ -71,8 +72,8 @@ pub(super) const HEAD: usize = 40;
 pub(super) const ALL: u32 = 1;
 /// The job is to stop after this step.
 pub(super) const STOP: u32 = 2;
-/// Nobody works any more.
-pub(super) const OVER: u32 = 4;
+/// Who is done may go.
+pub(super) const RELEASED: u32 = 4;
 /// The variables here do not go with those of another server any more.
 pub(super) const BROKEN: u32 = 8;
 

@@ -10,7 +10,7 @@ use super::super::link::Call;
 use super::super::mesh::TRUSTED;
 use super::super::tls::{self, Tls};
 use super::super::{Moment, hpack, mesh};
-use super::channel::{ALL, BROKEN, Channel, Head, Kind, OVER, STOP};
+use super::channel::{ALL, BROKEN, Channel, Head, Kind, RELEASED, STOP};
 use super::layout::{Layout, Shape};
 use super::rows::{self, Rows};
 use super::server::{CROSS, SERVE, misfit, take};
@@ -48,6 +48,12 @@ pub struct Counts {
     pub dropped: Vec<u64>,
     /// Updates by others between a worker's reading and writing: sum, most, how often.
     pub stale: [u64; 3],
+    /// Workers that have not said to all servers that they are done, but the chief.
+    pub working: Vec<usize>,
+    /// Workers that are connected to some server.
+    pub present: BTreeSet<usize>,
+    /// The chief has what came out.
+    pub released: bool,
 }
 
 pub struct Client {
@@ -73,6 +79,7 @@ impl Client {
     /// A worker of a job, or without a `rank` somebody who looks on. Servers are called
     /// when they are first needed.
     pub fn new(model: &Model, entry: usize, job: &Job, rank: Option<usize>) -> Result<Client> {
+        mesh::outlive_peers();
         let servers = job.servers.clone();
         Ok(Client {
             layout: Layout::new(model.plan(), entry, servers.len())?,
@@ -607,6 +614,11 @@ impl Client {
         self.ask(&all, "how the job goes on", self.job.timeout.min(SLACK * 2)).map(drop)
     }
 
+    /// The variables are safe: who is done may go.
+    pub fn release(&mut self) -> Result<()> {
+        self.tell(Kind::Release)
+    }
+
     /// This worker has done all its steps, or goes.
     pub fn leave(&mut self) -> Result<()> {
         self.tell(Kind::Done)
@@ -622,11 +634,12 @@ impl Client {
         self.tell(Kind::Shutdown)
     }
 
-    /// Whether the other workers have ended, and what was counted.
-    pub fn status(&mut self) -> Result<(bool, Counts)> {
+    /// Who is still at work, and what was counted.
+    pub fn status(&mut self) -> Result<Counts> {
         let all = self.everybody(Head::new(Kind::Status, 0, 0));
         let answers = self.ask(&all, "where the job is", self.job.timeout)?;
-        let mut counts = Counts { dropped: vec![0; self.job.size], stale: [0; 3] };
+        let mut counts = Counts { dropped: vec![0; self.job.size], ..Counts::default() };
+        let mut working = BTreeSet::new();
         for (_, body) in &answers {
             let numbers: Vec<u64> = body
                 .chunks_exact(8)
@@ -640,17 +653,31 @@ impl Client {
             for (sum, n) in counts.dropped.iter_mut().zip(dropped) {
                 *sum = (*sum).max(*n);
             }
-            if let [sum, most, times] = stale {
+            if let [sum, most, times, who @ ..] = stale {
                 let c = &mut counts.stale;
                 *c = [c[0] + sum, c[1].max(*most), c[2] + times];
+                let (ended, present) = who.split_at_checked(self.job.size).unwrap_or_default();
+                let set = |list: &[u64], on: bool| -> BTreeSet<usize> {
+                    let each = list.iter().enumerate().filter(|(_, n)| (**n != 0) == on);
+                    each.map(|(r, _)| r).collect()
+                };
+                working.extend(set(ended, false));
+                counts.present.extend(set(present, true));
             }
         }
-        Ok((answers.iter().all(|(h, _)| h.flags & OVER != 0), counts))
+        working.remove(&0);
+        counts.working = working.into_iter().collect();
+        counts.released = answers.iter().any(|(h, _)| h.flags & RELEASED != 0);
+        let other = |h: &Head| h.age != self.age || h.flags & BROKEN != 0;
+        if self.rank.is_some() && answers.iter().any(|(h, _)| other(h)) {
+            return Err(rolled());
+        }
+        Ok(counts)
     }
 }
 
 /// Whether trying again may help: a server is gone, or the job went back.
-fn again(e: &Error) -> bool {
+pub(crate) fn again(e: &Error) -> bool {
     e.kind() == ErrorKind::Peer && e.code() == ErrorCode::PEER_LOST
 }
 

@@ -16,10 +16,10 @@
 
 use super::super::collective::{self, Reduce};
 use super::super::job::Job;
-use super::super::mesh::Door;
+use super::super::mesh::{self, Door};
 use super::super::tls::Tls;
 use super::super::{Moment, hpack};
-use super::channel::{ALL, BROKEN, Channel, HEAD, Head, Kind, OVER, STOP};
+use super::channel::{ALL, BROKEN, Channel, HEAD, Head, Kind, RELEASED, STOP};
 use super::layout::{Group, Layout, Run, Shape};
 use super::rows::{self, Rows};
 use crate::error::{Error, ErrorCode, Result};
@@ -134,6 +134,7 @@ struct Store {
     present: BTreeMap<usize, usize>,
     read: BTreeMap<usize, u64>,
     ended: BTreeSet<usize>,
+    released: bool,
     broken: u64,
     stop: bool,
     over: bool,
@@ -181,6 +182,7 @@ impl Server {
     /// Serves until the chief says that the job is over, or `stop` says so and no
     /// worker is there any more.
     pub fn serve(self: Arc<Self>, job: &Job, stop: &dyn Fn() -> bool) -> Result<()> {
+        mesh::outlive_peers();
         let graph = hex(&self.model.plan().graph_hash);
         let entry = self.entry.clone();
         let listener = job.server_listener()?;
@@ -288,11 +290,12 @@ impl Server {
             Kind::Push => self.push(worker()?, head, body),
             Kind::Shared => self.shared(worker()?, head, body),
             Kind::Apply => self.apply(worker()?, head, body),
-            Kind::Done | Kind::Leave | Kind::Stop | Kind::Broken | Kind::Shutdown => {
+            Kind::Done | Kind::Release | Kind::Stop | Kind::Broken | Kind::Shutdown => {
                 let rank = worker()?;
                 let mut store = self.lock();
                 match head.kind {
-                    Kind::Done | Kind::Leave => drop(store.ended.insert(rank)),
+                    Kind::Done => drop(store.ended.insert(rank)),
+                    Kind::Release => store.released = true,
                     Kind::Stop => store.stop = true,
                     Kind::Broken => store.broken = store.broken.max(head.age),
                     _ => store.over = true,
@@ -307,9 +310,7 @@ impl Server {
     }
 
     fn flags(&self, store: &Store) -> u32 {
-        let all = (0..self.workers).all(|r| r == 0 || store.ended.contains(&r));
-        let set = |on: bool, flag: u32| if on { flag } else { 0 };
-        set(store.stop, STOP) | set(all, OVER)
+        if store.stop { STOP } else { 0 }
     }
 
     /// Where the job is, and what was counted.
@@ -322,9 +323,12 @@ impl Server {
         let mut counts: Vec<u64> =
             (0..self.workers).map(|r| store.dropped.get(&r).copied().unwrap_or(0)).collect();
         counts.extend(store.stale);
+        counts.extend((0..self.workers).map(|r| u64::from(store.ended.contains(&r))));
+        counts.extend((0..self.workers).map(|r| u64::from(store.present.contains_key(&r))));
         let body = counts.iter().flat_map(|n| n.to_le_bytes()).collect();
         let broken = if store.age > 0 && store.age <= store.broken { BROKEN } else { 0 };
-        let flags = self.flags(&store) | broken;
+        let released = if store.released { RELEASED } else { 0 };
+        let flags = self.flags(&store) | broken | released;
         (Head { flags, ..Head::new(Kind::Ok, store.age, step) }, body)
     }
 
@@ -471,6 +475,7 @@ impl Server {
         if let Some(answer) = stale(&store, head) {
             return Ok(answer);
         }
+        store.ended.remove(&rank);
         let flags = self.flags(&store);
         match self.rule {
             Rule::Apart { staleness } => {
