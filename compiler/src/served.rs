@@ -112,6 +112,11 @@ impl Worker {
         Ok(self.client.pull(&self.module.model, true)?)
     }
 
+    /// The bytes that this worker's steps have sent and taken so far.
+    pub fn traffic(&self) -> [u64; 2] {
+        self.client.traffic
+    }
+
     /// What the servers have counted.
     pub fn counts(&mut self) -> Result<Counts> {
         Ok(self.client.status()?)

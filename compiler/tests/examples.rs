@@ -2,6 +2,9 @@
 
 use tfc::{DType::F32, DType::I64, GraphBuilder, Init, Result};
 
+#[path = "../../examples/bench/null_step.rs"]
+#[allow(dead_code)]
+mod null_step;
 #[path = "../../examples/train_mlp.rs"]
 mod train_mlp;
 #[path = "../../examples/use_graph.rs"]
@@ -10,6 +13,11 @@ mod use_graph;
 #[test]
 fn the_spirals_are_learnt() -> Result<()> {
     train_mlp::main()
+}
+
+#[test]
+fn steps_without_work_are_measured() -> Result<()> {
+    null_step::table(1, 10)
 }
 
 #[test]
