@@ -4,10 +4,10 @@ use crate::cuda;
 use crate::device::Accelerator;
 use crate::error::{Error, ErrorCode, Result};
 use std::sync::Arc;
+use tfc_abi::ProgramDesc;
 use tfc_abi::gpu::Gpu;
-use tfc_abi::place::{Placed, place};
-use tfc_abi::plan::{Device, HOST, Plan, Step};
-use tfc_abi::{DType, ProgramDesc};
+use tfc_abi::place::Placed;
+use tfc_abi::plan::Plan;
 
 /// What a program is to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,12 +72,7 @@ pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> R
         Err(e) if choice == Choice::Any => return Ok(on_cpu(plan, Some(e))),
         Err(e) => return Err(e),
     };
-    let placed = place(&plan, &[Device::cuda(number)], &|entry, step| {
-        let Step::Call(c) = step else { return 1 };
-        let buffers = &plan.entries[entry as usize].buffers;
-        let dtype = |i: usize| c.bufs.get(i).map_or(DType::I32, |b| buffers[*b as usize].dtype);
-        if accelerator.runs(c.func, dtype(0), dtype(1)) { 1 } else { HOST }
-    });
+    let placed = (driver.place)(&plan, number, &*accelerator);
     placed.plan.check().map_err(|e| Error::bug(format!("a plan with a GPU: {e}")))?;
     Ok(Chosen { placed, accelerator: Some(accelerator), instead: None })
 }

@@ -25,8 +25,10 @@ use sequence::{STREAMS, Tasks};
 use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use tfc_abi::DType;
 use tfc_abi::gpu::{Gpu as Code, GpuVersion};
-use tfc_abi::plan::{DeviceId, HOST};
+use tfc_abi::place::{Placed, place};
+use tfc_abi::plan::{Device, DeviceId, HOST, Plan, Step};
 
 /// Starts the GPUs of these numbers, with the best version of the program's code that all
 /// of them can run.
@@ -36,11 +38,24 @@ type Open = fn(Code, &[u32]) -> Result<Arc<dyn Accelerator>>;
 #[repr(C)]
 pub struct Entry {
     pub(crate) open: Open,
+    pub(crate) place: Place,
 }
 
 /// See [`Entry`].
 #[unsafe(export_name = "tfc_cuda")]
-pub static TFC_CUDA: Entry = Entry { open };
+pub static TFC_CUDA: Entry = Entry { open, place: place_on };
+
+/// A plan for the CPU as one that uses the GPU of a number.
+type Place = fn(&Plan, u32, &dyn Accelerator) -> Placed;
+
+fn place_on(plan: &Plan, number: u32, accelerator: &dyn Accelerator) -> Placed {
+    place(plan, &[Device::cuda(number)], &|entry, step| {
+        let Step::Call(c) = step else { return 1 };
+        let buffers = &plan.entries[entry as usize].buffers;
+        let dtype = |i: usize| c.bufs.get(i).map_or(DType::I32, |b| buffers[*b as usize].dtype);
+        if accelerator.runs(c.func, dtype(0), dtype(1)) { 1 } else { HOST }
+    })
+}
 
 /// The driver, or why there is none.
 fn the_driver() -> Result<Arc<Driver>> {
