@@ -8,10 +8,11 @@
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -261,6 +262,8 @@ impl Tls {
         if code == 1 {
             return Ok(Wire::Tls(Box::new(session)));
         }
+        let error = session.error(ssl, code);
+        farewell(&session.stream);
         // SAFETY: as above.
         let verified = unsafe { (self.library.verify_result)(ssl) };
         if verified != 0 {
@@ -268,8 +271,24 @@ impl Tls {
             let text = unsafe { CStr::from_ptr((self.library.verify_text)(verified)) };
             return Err(failure(text.to_string_lossy().into_owned()));
         }
-        Err(session.error(ssl, code))
+        Err(error)
     }
+}
+
+/// How long somebody who is turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Ends a connection so that what was sent last arrives. The peer may be sending still: a
+/// socket that is closed with bytes unread is reset, and then the peer fails to send
+/// before it has read why nobody listens.
+fn farewell(stream: &TcpStream) {
+    let until = Instant::now() + FAREWELL;
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err()
+    {
+        return;
+    }
+    let (mut stream, mut rest) = (stream, [0; 4096]);
+    while Instant::now() < until && stream.read(&mut rest).is_ok_and(|n| n > 0) {}
 }
 
 fn load() -> Result<Library> {
