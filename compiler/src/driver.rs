@@ -457,9 +457,9 @@ pub fn compile(
     Ok(Compiled { graph, program })
 }
 
-pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Options {
+pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::PassOptions {
     let egraph = egraph::Rewriting { mode: options.math.mode(), ..egraph::Rewriting::default() };
-    tfc_passes::Options {
+    tfc_passes::PassOptions {
         sources: sources.clone(),
         loop_memory: options.loop_memory,
         unchecked: options.unchecked,
@@ -468,6 +468,6 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Op
         replicas: options.replicas && options.cluster.is_none(),
         cluster: options.cluster.clone(),
         egraph,
-        ..tfc_passes::Options::default()
+        ..tfc_passes::PassOptions::default()
     }
 }

@@ -122,7 +122,7 @@ impl Module {
     /// The code does what the plan in it says.
     pub(crate) unsafe fn from_code(code: JitProgram, options: &Options) -> Result<Module> {
         let code = Arc::new(code);
-        let runtime = tfc_runtime::Options {
+        let runtime = tfc_runtime::ModelOptions {
             pool: options.threads.map(|n| Arc::new(tfc_runtime::Pool::new(n.max(1)))),
             print: options.print.clone(),
             sandbox: match &options.sandbox {
@@ -134,7 +134,7 @@ impl Module {
                 Device::Cpu => tfc_runtime::Choice::Cpu,
                 Device::Cuda(number) => tfc_runtime::Choice::Cuda(number),
             },
-            ..tfc_runtime::Options::default()
+            ..tfc_runtime::ModelOptions::default()
         };
         // SAFETY: the descriptor points into `code`, which the model keeps; the
         // rest is the caller's promise.
@@ -600,14 +600,17 @@ fn in_rust(error: tfc_runtime::Error) -> Error {
 
 /// Generates code and loads it.
 #[cfg(feature = "cli")]
-pub(crate) fn load(program: &Program, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
+pub(crate) fn load(
+    program: &Program,
+    options: tfc_runtime::ModelOptions,
+) -> tfc_runtime::Result<Model> {
     let bug = |e: tfc_codegen::CodegenError| tfc_runtime::Error::bug(e.to_string());
     let mut code = tfc_codegen::jit(program).map_err(bug)?;
     if let tfc_runtime::Choice::Cuda(_) = options.device {
         add_gpu(&mut code, program).map_err(bug)?;
     }
     let desc = descriptor(&code);
-    let options = tfc_runtime::Options { keep: Some(Box::new(code)), ..options };
+    let options = tfc_runtime::ModelOptions { keep: Some(Box::new(code)), ..options };
     // SAFETY: the descriptor points into `code`, which the model keeps, and which
     // was generated from the plan in it.
     unsafe { Model::load_with(&desc, options) }

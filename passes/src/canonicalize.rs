@@ -2,7 +2,7 @@
 //! into the products that can read their operands transposed. How, the records say
 //! ([`tfc_ir::facts::Facts::simpler`]).
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::Rewriter;
 use tfc_ir::diag::Diag;
@@ -10,7 +10,7 @@ use tfc_ir::facts::{Simpler, SimplerCx};
 use tfc_ir::lower::Lower;
 use tfc_ir::{Func, Graph, NodeId, ValueId};
 
-pub fn canonicalize(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn canonicalize(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
 }
 

@@ -9,7 +9,7 @@
 //! else the world can see lies between and its indices do not depend on them: a
 //! call that fails for its indices has then changed no variable.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use std::collections::BTreeMap;
 use tfc_ir::build::NodeSpec;
@@ -22,7 +22,7 @@ use tfc_ir::op::{Effect, Moves};
 use tfc_ir::ops::bounds::{self, IndexUse, IndicesCx};
 use tfc_ir::{Attr, Attrs, Dim, Func, Graph, Node, NodeId, Op, RegionId, TensorType, ValueId};
 
-pub fn checks(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn checks(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let unchecked = options.unchecked;
     each_func(graph, |graph, func| run(graph, func, unchecked))
 }

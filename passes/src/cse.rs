@@ -5,7 +5,7 @@
 //! is the value assigned. Inside a region, what the
 //! enclosing ones computed is used too.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Attrs, Func, Graph, Node, Op, RegionId, ValueId, VarId};
 
-pub fn cse(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn cse(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
 }
 

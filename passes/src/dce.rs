@@ -2,7 +2,7 @@
 //! reads of variables included; assignments that another replaces before anybody
 //! could see them; stacks from which nothing that is used is taken.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use cranelift_entity::EntitySet;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId, stacks};
 
-pub fn dce(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn dce(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
 }
 

@@ -1,7 +1,7 @@
 //! Writes composite ops out in simpler ones: those whose record says so, and
 //! updates of variables by an amount.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::{GraphEmit, NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
@@ -12,7 +12,7 @@ use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, ValueId};
 /// Expansions may use composite ops themselves, but not for ever.
 const MAX_DEPTH: usize = 16;
 
-pub fn expand(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn expand(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
         let mut func = func.clone();
         let mut changed = false;

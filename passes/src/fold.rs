@@ -4,7 +4,7 @@
 //! would say. Results above [`MAX_BYTES`] are left to run time, repeated values
 //! stay one element and a `broadcast`, and random draws are never folded.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use std::sync::Arc;
 use tfc_ir::build::Rewriter;
@@ -18,7 +18,7 @@ use tfc_ir::{Attr, Attrs, DType, Func, Graph, Node, NodeId, Op, Tensor, TensorTy
 /// Folding must not grow the program.
 pub const MAX_BYTES: i64 = 64 * 1024;
 
-pub fn fold(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn fold(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, run)
 }
 

@@ -29,5 +29,5 @@ pub mod split;
 mod util;
 
 pub use lower::lower;
-pub use pipeline::{Options, compile, fused_text, run_passes, steps_text};
+pub use pipeline::{PassOptions, compile, fused_text, run_passes, steps_text};
 pub use restrict::restrict;

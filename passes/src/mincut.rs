@@ -14,7 +14,7 @@
 //! - Parameters and variables are there anyway and cost nothing to keep.
 
 use crate::cost_model::{MIN_SAVED, UNKNOWN_DIM, repeats_for_memory};
-use crate::pipeline::{Details, Options, Passed};
+use crate::pipeline::{Details, PassOptions, Passed};
 use crate::util::is_literal;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use tfc_ir::build::{Builder, NodeSpec};
@@ -33,7 +33,7 @@ pub struct Saved {
     pub repeated: usize,
 }
 
-pub fn mincut(graph: Graph, _options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn mincut(graph: Graph, _options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let (graph, saved) = run(graph);
     let changed = saved.iter().any(|s| s.repeated > 0);
     Ok(Passed { graph, changed, details: Details::Saved(saved) })

@@ -5,14 +5,14 @@
 //! The first check that fails names the op. Every value is stored to be looked at,
 //! so such a program is slow, and the passes that would rearrange it are left out.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
 use tfc_ir::op::{Effect, Moves};
 use tfc_ir::{Attr, Attrs, Func, Graph, Node, Op, ValueId};
 
-pub fn numerics(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn numerics(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     if !options.check_numerics {
         return Ok(Passed::new(graph, false));
     }

@@ -18,7 +18,7 @@
 mod messages;
 pub(crate) mod start;
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::place::{is_everywhere, uses};
 use crate::util::Stop;
 use messages::{Message, Messages};
@@ -30,7 +30,7 @@ use tfc_ir::op::Stage;
 use tfc_ir::text::device;
 use tfc_ir::{Attr, Attrs, Func, Graph, Node, NodeId, Op, Region, RegionId, ValueId};
 
-pub fn partition(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn partition(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let Some(cluster) = &options.cluster else { return Ok(Passed::new(graph, false)) };
     if graph.entries.iter().any(|f| f.task.is_some()) {
         return Ok(Passed::new(graph, false));

@@ -51,12 +51,12 @@ impl Passed {
 pub struct Pass {
     pub name: &'static str,
     pub description: &'static str,
-    pub run: fn(Graph, &Options) -> Result<Passed, Vec<Diag>>,
+    pub run: fn(Graph, &PassOptions) -> Result<Passed, Vec<Diag>>,
 }
 
 /// How to compile.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct PassOptions {
     /// How the e-graph rewrites.
     pub egraph: crate::egraph::Rewriting,
     /// Leave gradients as `vjp` terms for the e-graph to write out. [`run_each`]
@@ -141,13 +141,13 @@ pub const PASSES: &[Pass] = &[
     },
 ];
 
-fn egraph(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+fn egraph(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let (graph, report) = crate::egraph::optimize(&graph, &options.egraph);
     let changed = report.changed;
     Ok(Passed { graph, changed, details: Details::Egraph(Box::new(report)) })
 }
 
-fn simplify(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+fn simplify(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let mut changed = false;
     let mut graph = graph;
     for pass in [canonicalize, fold, cse] {
@@ -171,14 +171,14 @@ pub struct Ran {
 pub fn run_each(
     mut graph: Graph,
     passes: &[&Pass],
-    options: &Options,
+    options: &PassOptions,
     after: &mut dyn FnMut(&Ran, &Graph),
 ) -> Result<Graph, Vec<Diag>> {
     tfc_ir::require::keep(&mut graph);
     for (i, pass) in passes.iter().enumerate() {
         let start = Instant::now();
         let gradient_terms = passes[i..].iter().any(|p| p.name == "egraph");
-        let passed = (pass.run)(graph, &Options { gradient_terms, ..options.clone() })?;
+        let passed = (pass.run)(graph, &PassOptions { gradient_terms, ..options.clone() })?;
         let Passed { graph: new, changed, details } = passed;
         let ran = Ran { name: pass.name, changed, time: start.elapsed(), details };
         graph = new;
@@ -209,11 +209,11 @@ pub fn run_passes(graph: &Graph, names: &[&str]) -> Result<Graph, Vec<Diag>> {
             }
         }
     }
-    run_each(graph.clone(), &passes, &Options::default(), &mut |_, _| {})
+    run_each(graph.clone(), &passes, &PassOptions::default(), &mut |_, _| {})
 }
 
 /// The whole way: all passes, then lowering.
-pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
+pub fn compile(graph: &Graph, options: &PassOptions) -> Result<Program, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     crate::lower(&graph, &options.sources)
@@ -221,7 +221,7 @@ pub fn compile(graph: &Graph, options: &Options) -> Result<Program, Vec<Diag>> {
 
 /// As [`compile`], up to fusion: the groups [`crate::lower`] makes of each entry, as
 /// text, in the order of the graph.
-pub fn fused_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>> {
+pub fn fused_text(graph: &Graph, options: &PassOptions) -> Result<String, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     Ok(crate::lower::fused_text(&graph))
@@ -229,7 +229,7 @@ pub fn fused_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>>
 
 /// As [`compile`], up to the steps: what [`crate::lower`] makes of each entry before
 /// there are kernels, as text.
-pub fn steps_text(graph: &Graph, options: &Options) -> Result<String, Vec<Diag>> {
+pub fn steps_text(graph: &Graph, options: &PassOptions) -> Result<String, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
     Ok(crate::lower::steps_text(&graph))

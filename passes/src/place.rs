@@ -19,7 +19,7 @@ mod groups;
 mod work;
 
 use crate::cluster::Cluster;
-use crate::pipeline::{Details, Options, Passed};
+use crate::pipeline::{Details, PassOptions, Passed};
 use groups::{Groups, Unit};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -49,7 +49,7 @@ impl std::fmt::Display for Reason {
     }
 }
 
-pub fn place(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn place(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let Some(cluster) = &options.cluster else { return Ok(Passed::new(graph, false)) };
     if graph.entries.iter().any(|f| f.task.is_some()) {
         // It has been cut already.

@@ -13,7 +13,7 @@
 pub mod inside;
 
 use crate::differentiate::differentiate;
-use crate::pipeline::Options;
+use crate::pipeline::PassOptions;
 use crate::restrict::fetch;
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
@@ -176,7 +176,7 @@ fn probe(graph: &Graph, old: &Func, grad: NodeId) -> Result<Probe, Vec<Diag>> {
     };
     out.entries =
         vec![entry("gradient", &results, &params)?, entry("value", &value_results, &given)?];
-    let written = differentiate(out, &Options::default())?;
+    let written = differentiate(out, &PassOptions::default())?;
     Ok(Probe {
         entry: old.name.clone(),
         span: node.span,

@@ -11,7 +11,7 @@
 //! - No `all_reduce` is left.
 //! - An `exchange` is an effect: every process does the same ones in the same order.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::servers;
 use crate::util::{Stop, rewrite};
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,7 +19,7 @@ use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
 use tfc_ir::{Func, Graph, Node, NodeId, Op, RegionId, ValueId};
 
-pub fn replicas(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn replicas(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let mut entries = vec![];
     let mut extra = vec![];
     for func in &graph.entries {

@@ -15,7 +15,7 @@
 //! table one by one instead of to each other first, which may round differently.
 
 use crate::egraph::FloatMode;
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, is_zero, rewrite};
 use tfc_ir::build::{NodeSpec, Rewriter};
 use tfc_ir::diag::Diag;
@@ -24,7 +24,7 @@ use tfc_ir::op::Moves;
 use tfc_ir::ops::bounds;
 use tfc_ir::{Attr, Attrs, Func, Graph, NodeId, Op, ValueId};
 
-pub fn sparse(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn sparse(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     if options.egraph.mode == FloatMode::Strict {
         return Ok(Passed::new(graph, false));
     }

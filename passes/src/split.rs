@@ -9,7 +9,7 @@
 //! each operand, so joining n of them at once takes time and code for n at every
 //! element; a tree of joins takes log n copies of it instead.
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use tfc_ir::build::{GraphEmit, Rewriter};
 use tfc_ir::diag::Diag;
@@ -29,7 +29,7 @@ const MANY: i64 = 1 << 6;
 /// Operands joined at once, at most.
 const JOINED: usize = 16;
 
-pub fn split(graph: Graph, _: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn split(graph: Graph, _: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
         let mut any = false;
         func.walk(&mut |_, node| any |= cut(func, node).is_some() || joins_many(node));

@@ -224,7 +224,7 @@ fn no_gradient_divides_by_a_probability() {
         let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
         for mode in [FloatMode::Rounding, FloatMode::Fast] {
             let egraph = Rewriting { mode, ..Rewriting::default() };
-            let options = tfc_passes::Options { egraph, ..Default::default() };
+            let options = tfc_passes::PassOptions { egraph, ..Default::default() };
             let names = ["canonicalize", "fold", "cse", "differentiate", "egraph", "dce"];
             let passes = tfc_passes::pipeline::PASSES.iter().filter(|p| names.contains(&p.name));
             let passes: Vec<_> = passes.collect();

@@ -7,7 +7,7 @@ use std::path::Path;
 use tfc_ir::op::Stage;
 use tfc_ir::{DType, Func, Graph, Op, Tensor, interp, text, verify};
 use tfc_passes::pipeline::{PASSES, Pass, run_each};
-use tfc_passes::{Options, run_passes};
+use tfc_passes::{PassOptions, run_passes};
 
 #[path = "support/mod.rs"]
 mod support;
@@ -118,7 +118,7 @@ fn gradients_agree_with_bounded_memory() {
     let passes: Vec<&Pass> = PASSES.iter().filter(|p| p.name == "differentiate").collect();
     let mut rounds_again = 0;
     for bytes in [1, 150, 100_000] {
-        let options = Options { loop_memory: Some(bytes), ..Options::default() };
+        let options = PassOptions { loop_memory: Some(bytes), ..PassOptions::default() };
         let after = run_each(graph.clone(), &passes, &options, &mut |_, _| {}).unwrap();
         verify::assert_valid(&after, Stage::Core, "differentiate");
         assert!(check(&graph, &after) > 150);
@@ -144,7 +144,7 @@ fn every_stage_prints_and_parses_back() {
 fn plans_agree_with_the_interpreter() {
     let graph = load("loop_gradients.graph");
     let after = run_passes(&graph, &["differentiate"]).unwrap();
-    let program = tfc_passes::compile(&graph, &Options::default()).unwrap();
+    let program = tfc_passes::compile(&graph, &PassOptions::default()).unwrap();
     for func in &after.entries {
         for (size, iterations) in [(2, 3.0), (3, 0.0)] {
             let feeds = feeds(func, size, iterations);
@@ -200,7 +200,7 @@ fn only_what_changes_is_kept() {
 #[test]
 fn rounds_do_not_cost_the_length_of_the_loop() {
     let graph = load("loop_gradients.graph");
-    let program = tfc_passes::compile(&graph, &Options::default()).unwrap();
+    let program = tfc_passes::compile(&graph, &PassOptions::default()).unwrap();
     for name in ["recur_grad", "written", "written_grad"] {
         check_rounds(program.plan.entries.iter().find(|e| e.name == name).unwrap());
     }

@@ -425,7 +425,7 @@ fn second_derivatives() {
 #[test]
 fn programs_are_the_same_every_time() {
     let graph = mlp(sgd);
-    let options = tfc_passes::Options::default();
+    let options = tfc_passes::PassOptions::default();
     let a = tfc_passes::compile(&graph, &options).expect("compiles");
     let b = tfc_passes::compile(&graph, &options).expect("compiles");
     assert_eq!(a.plan.encode(), b.plan.encode());

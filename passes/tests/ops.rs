@@ -98,7 +98,7 @@ fn check(row: &Row, dtype: DType, tolerance: f64) -> Result<(), String> {
     let (graph, feeds) = build(row, dtype);
     let oracle = tfc_passes::run_passes(&graph, &["differentiate"])
         .map_err(|d| format!("{:?}", d.iter().map(|d| &d.message).collect::<Vec<_>>()))?;
-    let program = tfc_passes::compile(&graph, &tfc_passes::Options::default())
+    let program = tfc_passes::compile(&graph, &tfc_passes::PassOptions::default())
         .map_err(|d| format!("{:?}", d.iter().map(|d| &d.message).collect::<Vec<_>>()))?;
     let mut state = State::new(&oracle).map_err(|e| e.to_string())?;
     let want = tfc_ir::interp::run(&oracle, "f", &feeds, &mut state).map_err(|e| e.to_string())?;

@@ -6,7 +6,7 @@ use tfc_ir::{Graph, text};
 use tfc_passes::cluster::Cluster;
 use tfc_passes::pipeline::{Details, PASSES, Pass, Ran, run_each};
 use tfc_passes::place::Reason;
-use tfc_passes::{Options, compile};
+use tfc_passes::{PassOptions, compile};
 
 fn load(source: &str) -> Graph {
     let (graph, diags, _) = text::load_str("placed.graph", source);
@@ -16,7 +16,7 @@ fn load(source: &str) -> Graph {
 
 fn run_all(graph: Graph, after: &mut dyn FnMut(&Ran, &Graph)) -> Graph {
     let all: Vec<&Pass> = PASSES.iter().collect();
-    run_each(graph, &all, &Options::default(), after).unwrap_or_else(|d| panic!("{d:?}"))
+    run_each(graph, &all, &PassOptions::default(), after).unwrap_or_else(|d| panic!("{d:?}"))
 }
 
 /// Softmax, reductions and movement, their gradients, a loop and a branch: all on
@@ -92,7 +92,8 @@ fn a_device_that_is_not_there_is_an_error() {
             "/cpu:1",
         ),
     ] {
-        let diags = compile(&load(source), &Options::default()).expect_err("nothing can honour it");
+        let diags =
+            compile(&load(source), &PassOptions::default()).expect_err("nothing can honour it");
         assert_eq!(diags.len(), 1, "{diags:?}");
         assert_eq!(diags[0].code, "E0415");
         assert!(diags[0].message.contains(what), "{}", diags[0].message);
@@ -102,14 +103,14 @@ fn a_device_that_is_not_there_is_an_error() {
 #[test]
 fn the_cpu_is_there() {
     let source = "graph c\nentry f(x: f32[2]) -> (y: f32[2]) {\n  y = x + 1.0 on \"/cpu:0\"\n  return y\n}\n";
-    let program = compile(&load(source), &Options::default()).expect("it is the CPU's");
+    let program = compile(&load(source), &PassOptions::default()).expect("it is the CPU's");
     assert_eq!(program.kernels.len(), 1);
 }
 
 /// All passes, for a cluster of so many tasks of the job `a`.
 fn cut(source: &str, tasks: usize) -> Result<(Graph, Vec<Reason>), Vec<Diag>> {
     let all: Vec<&Pass> = PASSES.iter().collect();
-    let options = Options { cluster: Some(Cluster::of("a", tasks)), ..Options::default() };
+    let options = PassOptions { cluster: Some(Cluster::of("a", tasks)), ..PassOptions::default() };
     let mut reasons = vec![];
     let graph = run_each(load(source), &all, &options, &mut |ran, _| {
         if let Details::Placed(list) = &ran.details {
@@ -174,7 +175,7 @@ entry f(x: f32[B]) -> (y: f32[]) {
     let h = |to: &str| sent.iter().filter(|(t, n)| t == to && n == "`h`").count();
     assert_eq!((h("/job:a/task:0"), h("/job:a/task:2")), (1, 1), "{sent:?}");
     // Sizes are known from params alone: a part with none of the tensors can be compiled.
-    compile(&graph, &Options::default()).unwrap();
+    compile(&graph, &PassOptions::default()).unwrap();
 }
 
 /// The order that `after` asks for, and that of a check before a write, hold over tasks.
@@ -295,6 +296,6 @@ fn random_placements_are_cut_consistently() {
         assert!(check_messages(&graph, "f", 4) > 0);
         let printed = text::print(&graph);
         text::same(&graph, &load(&printed)).unwrap_or_else(|e| panic!("{e}\n{printed}"));
-        compile(&graph, &Options::default()).unwrap();
+        compile(&graph, &PassOptions::default()).unwrap();
     }
 }

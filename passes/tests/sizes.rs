@@ -158,7 +158,8 @@ fn the_gradient_of_a_pool_searches_each_window_once() {
     let searched = work(&entry(&signature, &format!("{index}  return i\n")), 0);
     // Not run: any numbers are not such indices.
     let indices = graph(&format!("(ct: {shape}, i: i32[1, 2, 6, 6]) -> (y: {shape})"), &grad);
-    let spread = tfc_passes::compile(&indices, &tfc_passes::Options::default()).expect("compiles");
+    let spread =
+        tfc_passes::compile(&indices, &tfc_passes::PassOptions::default()).expect("compiles");
     let spread = work(&spread, 0);
     let signature = format!("(ct: {shape}, x: {shape}) -> (y: {shape})");
     let both = work(&entry(&signature, &format!("{index}{grad}")), 0);
@@ -192,7 +193,8 @@ fn what_calls_need_is_what_the_text_needs() {
         "graph g\ndim B\nentry f(x: f32[B]) -> (y: f32[1]) {\n  \
          z = zeros(shape: [B], dtype: f32)\n  return z[B - 1:] * 2.0\n}\n",
     );
-    let program = tfc_passes::compile(&graph, &tfc_passes::Options::default()).expect("compiles");
+    let program =
+        tfc_passes::compile(&graph, &tfc_passes::PassOptions::default()).expect("compiles");
     let conditions = &program.plan.entries[0].conditions;
     assert!(conditions.iter().any(|c| c.message.contains("B - 1..B")), "{conditions:?}");
 }

@@ -10,7 +10,7 @@ use tfc_ir::op::Stage;
 use tfc_ir::{Graph, interp, text, verify};
 use tfc_passes::egraph::{self, FloatMode};
 use tfc_passes::pipeline::{Details, PASSES, Pass, run_each};
-use tfc_passes::{Options, compile, run_passes};
+use tfc_passes::{PassOptions, compile, run_passes};
 
 fn load(path: &Path) -> Graph {
     let source = std::fs::read_to_string(path).expect("a case");
@@ -66,7 +66,7 @@ fn stages_look_as_they_should() {
             None if first == "replicas" => {
                 let named = |p: &&Pass| ["differentiate", "replicas"].contains(&p.name);
                 let passes: Vec<&Pass> = PASSES.iter().filter(named).collect();
-                let options = Options { replicas: true, ..Options::default() };
+                let options = PassOptions { replicas: true, ..PassOptions::default() };
                 let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {})
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 text::print(&out)
@@ -77,7 +77,7 @@ fn stages_look_as_they_should() {
                 let named = |p: &&Pass| ["dce", "place", "partition"].contains(&p.name);
                 let passes: Vec<&Pass> = PASSES.iter().filter(named).collect();
                 let cluster = Some(tfc_passes::cluster::Cluster::of("a", 3));
-                let options = Options { cluster, ..Options::default() };
+                let options = PassOptions { cluster, ..PassOptions::default() };
                 let out = run_each(graph, &passes, &options, &mut |_, _| {})
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 let shown = text::print(&out);
@@ -87,12 +87,12 @@ fn stages_look_as_they_should() {
                 shown
             }
             Some(("explain", mode)) => explained(&path, &source, mode.trim()),
-            None if first == "fused" => tfc_passes::fused_text(&graph, &Options::default())
+            None if first == "fused" => tfc_passes::fused_text(&graph, &PassOptions::default())
                 .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
-            None if first == "steps" => tfc_passes::steps_text(&graph, &Options::default())
+            None if first == "steps" => tfc_passes::steps_text(&graph, &PassOptions::default())
                 .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
             _ => {
-                let program = compile(&graph, &Options::default())
+                let program = compile(&graph, &PassOptions::default())
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
                 match first {
                     "plan" => program.plan_text(),
@@ -122,7 +122,7 @@ fn the_walk_through_the_stages_is_true() {
     let (graph, diags, _) = text::load_str("step.graph", &block("graph"));
     assert!(diags.is_empty(), "{diags:?}");
     let graph = graph.expect("a graph");
-    let options = Options::default();
+    let options = PassOptions::default();
     let program = compile(&graph, &options).expect("a program");
     let fused = tfc_passes::fused_text(&graph, &options).expect("groups");
     let stages =
@@ -142,7 +142,7 @@ fn explained(path: &Path, source: &str, mode: &str) -> String {
         _ => FloatMode::Rounding,
     };
     let egraph = egraph::Rewriting { mode, explain: true, ..egraph::Rewriting::default() };
-    let options = Options { egraph, ..Options::default() };
+    let options = PassOptions { egraph, ..PassOptions::default() };
     let until = PASSES.iter().position(|p| p.name == "egraph").expect("the pass");
     let passes: Vec<&Pass> = PASSES[..=until].iter().collect();
     let mut shown = String::new();
@@ -166,7 +166,7 @@ fn passes_tell_the_truth() {
     for path in all {
         let graph = load(&path);
         let mut before = text::print(&graph);
-        let done = run_each(graph, &passes, &Options::default(), &mut |ran, after| {
+        let done = run_each(graph, &passes, &PassOptions::default(), &mut |ran, after| {
             let found = verify::verify(after, Stage::Source);
             assert!(found.is_empty(), "{} after {}: {found:?}", path.display(), ran.name);
             let now = text::print(after);
@@ -196,7 +196,7 @@ fn every_pass_runs_alone_and_tells_the_truth() {
             let mut before = text::print(&graph);
             let mut graph = graph.clone();
             for _ in 0..2 {
-                graph = run_each(graph, &[pass], &Options::default(), &mut |ran, after| {
+                graph = run_each(graph, &[pass], &PassOptions::default(), &mut |ran, after| {
                     let now = text::print(after);
                     assert_eq!(ran.changed, now != before, "{} in {}", ran.name, path.display());
                     *changes.entry(ran.name).or_insert(0) += ran.changed as usize;
@@ -237,7 +237,7 @@ fn compile_time_is_linear() {
     let time = |g: &Graph| {
         let best = (0..3).map(|_| {
             let start = std::time::Instant::now();
-            let p = compile(g, &Options::default()).expect("compiles");
+            let p = compile(g, &PassOptions::default()).expect("compiles");
             assert!(!p.kernels.is_empty());
             start.elapsed()
         });
@@ -269,7 +269,7 @@ fn variables_are_never_constants() {
     let graph = graph.unwrap_or_else(|| panic!("{diags:?}"));
     for mode in [FloatMode::Strict, FloatMode::Rounding, FloatMode::Fast] {
         let egraph = egraph::Rewriting { mode, ..egraph::Rewriting::default() };
-        let options = Options { egraph, ..Options::default() };
+        let options = PassOptions { egraph, ..PassOptions::default() };
         let passes: Vec<&Pass> = PASSES.iter().collect();
         let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {}).expect("passes");
         let mut reads = 0;

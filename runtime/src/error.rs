@@ -49,7 +49,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Whose problem it is; decides the exit code of a program.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum ErrorKind {
     /// The user's graph or data.
     Data,
     /// The command line.
@@ -62,14 +62,14 @@ pub enum Kind {
     Bug,
 }
 
-impl Kind {
+impl ErrorKind {
     pub const fn exit_code(self) -> i32 {
         match self {
-            Kind::Data => 1,
-            Kind::Usage => 2,
-            Kind::Io => 3,
-            Kind::Peer => 4,
-            Kind::Bug => 101,
+            ErrorKind::Data => 1,
+            ErrorKind::Usage => 2,
+            ErrorKind::Io => 3,
+            ErrorKind::Peer => 4,
+            ErrorKind::Bug => 101,
         }
     }
 }
@@ -82,37 +82,37 @@ pub struct Error {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Inner {
     code: ErrorCode,
-    kind: Kind,
+    kind: ErrorKind,
     message: String,
     notes: Vec<String>,
     help: Option<String>,
 }
 
 impl Error {
-    fn new(kind: Kind, code: ErrorCode, message: String) -> Error {
+    fn new(kind: ErrorKind, code: ErrorCode, message: String) -> Error {
         Error { inner: Box::new(Inner { code, kind, message, notes: vec![], help: None }) }
     }
 
     /// Another process of the job is the problem.
     pub fn peer(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
-        Error::new(Kind::Peer, code.into(), message.into())
+        Error::new(ErrorKind::Peer, code.into(), message.into())
     }
 
     pub fn data(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
-        Error::new(Kind::Data, code.into(), message.into())
+        Error::new(ErrorKind::Data, code.into(), message.into())
     }
 
     pub fn usage(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
-        Error::new(Kind::Usage, code.into(), message.into())
+        Error::new(ErrorKind::Usage, code.into(), message.into())
     }
 
     pub fn io(code: impl Into<ErrorCode>, message: impl Into<String>) -> Error {
-        Error::new(Kind::Io, code.into(), message.into())
+        Error::new(ErrorKind::Io, code.into(), message.into())
     }
 
     /// A state no input should reach.
     pub fn bug(message: impl Into<String>) -> Error {
-        Error::new(Kind::Bug, ErrorCode::BUG, message.into())
+        Error::new(ErrorKind::Bug, ErrorCode::BUG, message.into())
             .note("this is a bug in tfc, not in your graph or your data")
     }
 
@@ -144,7 +144,7 @@ impl Error {
         self.inner.code
     }
 
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ErrorKind {
         self.inner.kind
     }
 

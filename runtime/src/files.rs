@@ -393,7 +393,7 @@ pub fn destination(path: &Path) -> Result<PathBuf> {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
-    use crate::error::Kind;
+    use crate::error::ErrorKind;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn put(path: &Path, text: &str) -> Result<()> {
@@ -416,7 +416,7 @@ mod tests {
         std::fs::write(&victim, "precious").unwrap();
         symlink("victim", &link).unwrap();
         let e = put(&link, "new").unwrap_err();
-        assert_eq!((e.code().as_str(), e.kind()), ("E0803", Kind::Io));
+        assert_eq!((e.code().as_str(), e.kind()), ("E0803", ErrorKind::Io));
         assert!(e.help_text().unwrap().contains(&victim.display().to_string()), "{e}");
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         // One that leads nowhere, and one to a device, are links all the same.

@@ -64,8 +64,8 @@ pub mod state;
 pub mod tensor;
 
 pub use call::{CallOptions, CancelToken};
-pub use error::{Error, ErrorCode, Kind, Result};
-pub use model::{Model, Options, Prepared, Print};
+pub use error::{Error, ErrorCode, ErrorKind, Result};
+pub use model::{Model, ModelOptions, Prepared, Print};
 pub use place::Choice;
 pub use pool::Pool;
 pub use sandbox::Sandbox;

@@ -175,7 +175,7 @@ pub(crate) struct FixedFeed {
 
 /// How to load a program.
 #[derive(Default)]
-pub struct Options {
+pub struct ModelOptions {
     /// `None`: the pool of the process.
     pub pool: Option<Arc<Pool>>,
     /// Gets what the graph prints; standard error if none.
@@ -202,14 +202,14 @@ impl Model {
     /// says.
     pub unsafe fn load(desc: &ProgramDesc) -> Result<Model> {
         // SAFETY: the caller's promise.
-        unsafe { Model::load_with(desc, Options::default()) }
+        unsafe { Model::load_with(desc, ModelOptions::default()) }
     }
 
     /// As [`Model::load`], with options.
     ///
     /// # Safety
     /// As [`Model::load`].
-    pub unsafe fn load_with(desc: &ProgramDesc, options: Options) -> Result<Model> {
+    pub unsafe fn load_with(desc: &ProgramDesc, options: ModelOptions) -> Result<Model> {
         // SAFETY: the caller's promise.
         let plan = unsafe { read_plan(desc) }?;
         let table = choose_kernels(desc)?;

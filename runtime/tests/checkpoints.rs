@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use tfc_abi::plan::Plan;
 use tfc_runtime::cli::{self, Console, Program};
 use tfc_runtime::io::{self, tensor_file};
-use tfc_runtime::{Model, Options, Result, TensorBuf, checkpoint};
+use tfc_runtime::{Model, ModelOptions, Result, TensorBuf, checkpoint};
 
 /// A program whose graph has this hash.
 struct Small(u8);
@@ -17,7 +17,7 @@ impl Program for Small {
         Ok(Plan { graph_hash: [self.0; 32], ..small_plan() })
     }
 
-    fn load(&self, options: Options) -> Result<Model> {
+    fn load(&self, options: ModelOptions) -> Result<Model> {
         // SAFETY: the descriptor is static and right.
         unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
     }
@@ -355,7 +355,7 @@ fn renames_end_where_names_do() {
             plan.vars[1].name = "net.ab".into();
             Ok(plan)
         }
-        fn load(&self, options: Options) -> Result<Model> {
+        fn load(&self, options: ModelOptions) -> Result<Model> {
             // SAFETY: the descriptor is static and right.
             unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
         }
@@ -416,7 +416,7 @@ fn results_of_a_resumed_run_are_whole() {
 #[test]
 fn threads_that_save_at_once_do_not_meet() {
     let d = Dir::new(2);
-    let model = Small(1).load(Options::default()).unwrap();
+    let model = Small(1).load(ModelOptions::default()).unwrap();
     let dir = d.path.join("c");
     std::thread::scope(|s| {
         for t in 0..4u64 {

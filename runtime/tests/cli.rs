@@ -7,7 +7,7 @@ use std::path::Path;
 use tfc_abi::plan::Plan;
 use tfc_runtime::cli::{self, Console, Program};
 use tfc_runtime::io::{self, tensor_file};
-use tfc_runtime::{Model, Options, Result, TensorBuf};
+use tfc_runtime::{Model, ModelOptions, Result, TensorBuf};
 
 struct Small;
 
@@ -16,7 +16,7 @@ impl Program for Small {
         Ok(small_plan())
     }
 
-    fn load(&self, options: Options) -> Result<Model> {
+    fn load(&self, options: ModelOptions) -> Result<Model> {
         // SAFETY: the descriptor is static and right.
         unsafe { Model::load_with(describe(&small_plan(), &KERNELS, &[]), options) }
     }
@@ -274,7 +274,7 @@ fn says_what_is_not_saved_and_not_trained() {
             plan.vars[0].random = true;
             Ok(plan)
         }
-        fn load(&self, options: Options) -> Result<Model> {
+        fn load(&self, options: ModelOptions) -> Result<Model> {
             Small.load(options)
         }
     }

@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use tfc_abi::plan::*;
 use tfc_abi::{DType, Version, cpu};
-use tfc_runtime::{FeedView, Kind, Model, ResultView, TensorBuf};
+use tfc_runtime::{ErrorKind, FeedView, Model, ResultView, TensorBuf};
 
 fn small() -> Model {
     load(&small_plan(), &KERNELS, 2).unwrap()
@@ -120,7 +120,7 @@ fn wrong_feeds_are_explained() {
     let lying = FeedView { dtype: DType::F32, shape: &[2, 4], data: &[0; 31] };
     assert_eq!(m.call(0, &[lying]).unwrap_err().code(), "E0505");
     let e = m.entry("predcit").unwrap_err();
-    assert_eq!(e.kind(), Kind::Usage);
+    assert_eq!(e.kind(), ErrorKind::Usage);
     assert_eq!(e.help_text(), Some("did you mean `predict`?"));
 }
 

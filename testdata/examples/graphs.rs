@@ -103,6 +103,6 @@ fn passes(seed: u64, b: u64, n: u64) {
     };
     show("source", &graph);
     let all: Vec<&Pass> = PASSES.iter().collect();
-    let options = tfc_passes::Options::default();
+    let options = tfc_passes::PassOptions::default();
     let _ = run_each(graph, &all, &options, &mut |ran, graph| show(ran.name, graph));
 }

@@ -6,7 +6,7 @@
 use tfc_ir::interp::{self, State};
 use tfc_ir::op::Stage;
 use tfc_ir::{DType, Graph, Tensor, text, verify};
-use tfc_passes::Options;
+use tfc_passes::PassOptions;
 use tfc_passes::egraph::{self, FloatMode};
 use tfc_passes::pipeline::{PASSES, Pass, run_each, run_passes};
 use tfc_testdata::directive::Directive;
@@ -47,7 +47,7 @@ fn check(case: &corpus::Case, wide: bool) -> Result<usize, String> {
     sound(&plain, Stage::Core, "after replicas")?;
     let optimised = |mode: FloatMode| {
         let egraph = egraph::Rewriting { mode, ..egraph::Rewriting::default() };
-        let options = Options { egraph, ..Options::default() };
+        let options = PassOptions { egraph, ..PassOptions::default() };
         let passes: Vec<&Pass> = PASSES.iter().collect();
         let out = run_each(graph.clone(), &passes, &options, &mut |_, _| {});
         out.map_err(|diags| diags.iter().map(|d| d.message.as_str()).collect::<Vec<_>>().join("; "))

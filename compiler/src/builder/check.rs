@@ -1,7 +1,7 @@
 //! Checking what a builder was told: one call alone, then the whole.
 
 use super::write::{call_text, libraries_of, model, models, operands, owns_variables, render};
-use super::{GraphBuilder, Kind, Piece, Site, State, site};
+use super::{GraphBuilder, ItemKind, Piece, Site, State, site};
 use crate::error::{Error, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -95,7 +95,7 @@ impl Probe {
         for &i in &used {
             let item = &state.items[i];
             let Some(ty) = &item.ty else { continue };
-            if matches!(item.kind, Kind::Var { .. }) {
+            if matches!(item.kind, ItemKind::Var { .. }) {
                 let at = text.len() + "var ".len();
                 spots.push((at..at + item.name.len(), i));
                 let _ = writeln!(text, "var {}: {ty} = zeros", item.name);

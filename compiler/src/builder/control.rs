@@ -4,7 +4,7 @@
 //! make become the statements of a block. A block may use nodes from around it.
 
 use super::write::needed;
-use super::{Function, GraphBuilder, Kind, Node, Piece, Shape, Update, site};
+use super::{Function, GraphBuilder, ItemKind, Node, Piece, Shape, Update, site};
 use std::collections::BTreeSet;
 use std::panic::Location;
 use tfc_ir::DType;
@@ -111,8 +111,10 @@ impl GraphBuilder {
         body: impl FnOnce(&[Node]) -> Vec<Node>,
     ) -> Vec<Node> {
         let site = Location::caller();
-        let carried: Vec<Node> =
-            start.iter().map(|n| self.push(Kind::Carried, self.fresh(), n.ty(), site)).collect();
+        let carried: Vec<Node> = start
+            .iter()
+            .map(|n| self.push(ItemKind::Carried, self.fresh(), n.ty(), site))
+            .collect();
         let condition = self.block(&carried, || vec![condition(&carried)]);
         let body = self.block(&carried, || body(&carried));
         if body.results.len() != start.len() {
@@ -169,7 +171,7 @@ impl GraphBuilder {
             .map(|(param, dtype, shape)| {
                 self.expect_name(param, site);
                 let ty = self.type_of(*dtype, shape.clone(), site);
-                self.push(Kind::Carried, self.fresh(), ty, site)
+                self.push(ItemKind::Carried, self.fresh(), ty, site)
             })
             .collect();
         let block = self.block(&nodes, || body(&nodes));
@@ -178,7 +180,7 @@ impl GraphBuilder {
         self.braces(&mut text, block, "return");
         let mut state = self.state.borrow_mut();
         let outside = super::write::operands(&text)
-            .find(|i| !matches!(state.items[*i].kind, Kind::Var { .. }));
+            .find(|i| !matches!(state.items[*i].kind, ItemKind::Var { .. }));
         if let Some(i) = outside {
             let message = format!("`{name}` uses `{}`, which is not its own", state.items[i].name);
             let diag = Diag::error("E0123", message).help("make it a parameter of the function");
@@ -224,7 +226,7 @@ impl GraphBuilder {
         // What a block inside this one does, that block does.
         let effects: Vec<usize> = made
             .clone()
-            .filter(|i| matches!(state.items[*i].kind, Kind::Effect { .. }))
+            .filter(|i| matches!(state.items[*i].kind, ItemKind::Effect { .. }))
             .filter(|i| !state.inside.contains(i))
             .collect();
         let own_results = results.iter().filter(|n| self.owns(n)).map(|n| n.item);

@@ -109,7 +109,7 @@ struct Function {
 }
 
 struct Item {
-    kind: Kind,
+    kind: ItemKind,
     /// What it is called in the text.
     name: String,
     /// The name is the user's choice.
@@ -119,7 +119,7 @@ struct Item {
     site: Site,
 }
 
-enum Kind {
+enum ItemKind {
     Input,
     Var {
         init: String,
@@ -219,7 +219,7 @@ impl GraphBuilder {
     pub fn input(&self, name: &str, dtype: DType, shape: impl Into<Shape>) -> Node {
         let site = Location::caller();
         let ty = self.type_of(dtype, shape.into(), site);
-        self.named_item(Kind::Input, name, ty, site)
+        self.named_item(ItemKind::Input, name, ty, site)
     }
 
     /// A variable: state that outlives a call. Its initial value is a number, a
@@ -242,7 +242,7 @@ impl GraphBuilder {
             Init::Int(value) => value.to_string(),
             Init::Data(tensor) => format!("file({:?})", self.add_data(tensor)),
         };
-        let node = self.named_item(Kind::Var { init }, name, ty, site);
+        let node = self.named_item(ItemKind::Var { init }, name, ty, site);
         self.state.borrow_mut().vars.push(node.item);
         node
     }
@@ -256,7 +256,7 @@ impl GraphBuilder {
         let ty = TensorType::new(tensor.dtype(), shape);
         let text = format!("file({:?})", self.add_data(tensor));
         let name = self.fresh();
-        self.push(Kind::Call { text: vec![Piece::Text(text)] }, name, Some(ty), site)
+        self.push(ItemKind::Call { text: vec![Piece::Text(text)] }, name, Some(ty), site)
     }
 
     /// Applies an op or a library function by name: `g.op("conv2d", &[&x, &w],
@@ -435,7 +435,7 @@ impl GraphBuilder {
     /// An entry is fed what was made to be fed.
     fn check_inputs(&self, entry: &str, inputs: &[&Node], site: Site) {
         let computed = |n: &&&Node| {
-            self.owns(n) && !matches!(self.state.borrow().items[n.item].kind, Kind::Input)
+            self.owns(n) && !matches!(self.state.borrow().items[n.item].kind, ItemKind::Input)
         };
         if let Some(node) = inputs.iter().find(computed) {
             let message = format!("`{}` cannot be an input of `{entry}`", node.name());
@@ -488,7 +488,7 @@ impl GraphBuilder {
         }
     }
 
-    fn named_item(&self, kind: Kind, name: &str, ty: Option<TensorType>, site: Site) -> Node {
+    fn named_item(&self, kind: ItemKind, name: &str, ty: Option<TensorType>, site: Site) -> Node {
         let clash = self.claim(name, site);
         let name = if clash { self.fresh() } else { name.to_string() };
         self.push(kind, name, ty, site)
@@ -528,7 +528,7 @@ impl GraphBuilder {
         false
     }
 
-    fn push(&self, kind: Kind, name: String, ty: Option<TensorType>, site: Site) -> Node {
+    fn push(&self, kind: ItemKind, name: String, ty: Option<TensorType>, site: Site) -> Node {
         let mut state = self.state.borrow_mut();
         state.items.push(Item { kind, name, named: false, ty, site });
         Node { graph: self.clone(), item: state.items.len() - 1 }
@@ -543,7 +543,7 @@ impl GraphBuilder {
         self.expect_own(&text, site);
         let ty = self.check(&text, 1, site).and_then(|mut types| types.pop());
         let name = self.fresh();
-        self.push(Kind::Call { text }, name, ty, site)
+        self.push(ItemKind::Call { text }, name, ty, site)
     }
 
     fn many(
@@ -555,15 +555,15 @@ impl GraphBuilder {
     ) -> Vec<Node> {
         self.expect_own(&text, site);
         let name = self.fresh();
-        let call = self.push(Kind::Many { text, parts: vec![] }, name, None, site);
+        let call = self.push(ItemKind::Many { text, parts: vec![] }, name, None, site);
         let nodes: Vec<Node> = (0..results)
             .map(|i| {
                 let ty = types.as_ref().and_then(|t| t.get(i).cloned());
                 let name = self.fresh();
-                self.push(Kind::Part { of: call.item }, name, ty, site)
+                self.push(ItemKind::Part { of: call.item }, name, ty, site)
             })
             .collect();
-        if let Kind::Many { parts, .. } = &mut self.state.borrow_mut().items[call.item].kind {
+        if let ItemKind::Many { parts, .. } = &mut self.state.borrow_mut().items[call.item].kind {
             *parts = nodes.iter().map(|n| n.item).collect();
         }
         nodes
@@ -572,7 +572,7 @@ impl GraphBuilder {
     fn effect(&self, text: Vec<Piece>, site: Site) -> Update {
         self.expect_own(&text, site);
         let name = self.fresh();
-        let node = self.push(Kind::Effect { text }, name, None, site);
+        let node = self.push(ItemKind::Effect { text }, name, None, site);
         Update { graph: self.clone(), item: node.item }
     }
 
@@ -659,7 +659,7 @@ impl Node {
     pub fn named(self, name: &str) -> Node {
         let fixed = {
             let state = self.graph.state.borrow();
-            matches!(state.items[self.item].kind, Kind::Input | Kind::Var { .. })
+            matches!(state.items[self.item].kind, ItemKind::Input | ItemKind::Var { .. })
         };
         let site = Location::caller();
         if fixed {
@@ -675,7 +675,7 @@ impl Node {
 
     /// Whether it is a variable.
     pub fn is_var(&self) -> bool {
-        matches!(self.graph.state.borrow().items[self.item].kind, Kind::Var { .. })
+        matches!(self.graph.state.borrow().items[self.item].kind, ItemKind::Var { .. })
     }
 
     /// The gradients of this (one float) with respect to each of `wrt`.
@@ -766,7 +766,8 @@ impl Update {
     pub fn named(self, name: &str) -> Update {
         let site = Location::caller();
         let mut minimizes = false;
-        if let Kind::Effect { text } = &mut self.graph.state.borrow_mut().items[self.item].kind {
+        if let ItemKind::Effect { text } = &mut self.graph.state.borrow_mut().items[self.item].kind
+        {
             minimizes = matches!(text.first(), Some(Piece::Text(t)) if t.starts_with("minimize"));
             if minimizes {
                 text.push(Piece::Text(format!(" as {name}")));

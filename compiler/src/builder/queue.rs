@@ -4,7 +4,9 @@
 //! taking needs no check of its own; putting is checked with the whole graph,
 //! where the queue's declaration is.
 
-use super::{Arg, EntryBuilder, EntryDecl, GraphBuilder, Kind, Node, Piece, Shape, Size, Update};
+use super::{
+    Arg, EntryBuilder, EntryDecl, GraphBuilder, ItemKind, Node, Piece, Shape, Size, Update,
+};
 use std::panic::Location;
 use tfc_ir::diag::Diag;
 use tfc_ir::{DType, TensorType};
@@ -52,7 +54,7 @@ impl GraphBuilder {
         let mut words: Vec<String> = parts.iter().flatten().map(|t| t.to_string()).collect();
         words.extend(options.iter().map(|(name, value)| format!("{name}: {value}")));
         let decl = format!("{kind}({})", words.join(", "));
-        let node = self.named_item(Kind::Queue { decl }, name, None, site);
+        let node = self.named_item(ItemKind::Queue { decl }, name, None, site);
         QueueNode { graph: self.clone(), item: node.item, parts }
     }
 
@@ -125,7 +127,7 @@ impl QueueNode {
         let text = self.call("queue_size", vec![]);
         let name = self.graph.fresh();
         let ty = TensorType::new(DType::I64, vec![]);
-        self.graph.push(Kind::Call { text }, name, Some(ty), Location::caller())
+        self.graph.push(ItemKind::Call { text }, name, Some(ty), Location::caller())
     }
 
     /// Says that nothing more is put in.

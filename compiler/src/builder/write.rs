@@ -1,7 +1,7 @@
 //! The graph under construction as text.
 
 use super::site::Sites;
-use super::{EntryDecl, Item, Kind, Piece, Site, State};
+use super::{EntryDecl, Item, ItemKind, Piece, Site, State};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use tfc_ir::diag::Diag;
@@ -22,12 +22,12 @@ pub(super) fn text(state: &State) -> (String, Vec<Option<Site>>) {
     }
     for &var in &state.vars {
         let item = &state.items[var];
-        if let (Kind::Var { init }, Some(ty)) = (&item.kind, &item.ty) {
+        if let (ItemKind::Var { init }, Some(ty)) = (&item.kind, &item.ty) {
             out.line(format!("var {}: {ty} = {init}", item.name), Some(item.site));
         }
     }
     for item in &state.items {
-        if let Kind::Queue { decl } = &item.kind {
+        if let ItemKind::Queue { decl } = &item.kind {
             out.line(format!("queue {}: {decl}", item.name), Some(item.site));
         }
     }
@@ -114,7 +114,7 @@ pub(super) fn missing_inputs(state: &State) -> Vec<(Diag, Sites)> {
     for entry in &state.entries {
         for i in needed(state, &roots(entry)) {
             let item = &state.items[i];
-            if matches!(item.kind, Kind::Carried) {
+            if matches!(item.kind, ItemKind::Carried) {
                 let diag = Diag::error("E0123", "a value of a block is used outside it")
                     .help("let the loop or function give it as a result");
                 let mut sites = Sites::one(entry.site);
@@ -122,7 +122,7 @@ pub(super) fn missing_inputs(state: &State) -> Vec<(Diag, Sites)> {
                 out.push((diag, sites));
                 continue;
             }
-            if !matches!(item.kind, Kind::Input) || entry.inputs.contains(&i) {
+            if !matches!(item.kind, ItemKind::Input) || entry.inputs.contains(&i) {
                 continue;
             }
             let message = format!("`{}` needs `{}`, which it does not list", entry.name, item.name);
@@ -148,9 +148,10 @@ pub(super) fn needed(state: &State, roots: &[usize]) -> BTreeSet<usize> {
             continue;
         }
         match &state.items[i].kind {
-            Kind::Input | Kind::Carried | Kind::Var { .. } | Kind::Queue { .. } => {}
-            Kind::Part { of } => todo.push(*of),
-            Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
+            ItemKind::Input | ItemKind::Carried | ItemKind::Var { .. } | ItemKind::Queue { .. } => {
+            }
+            ItemKind::Part { of } => todo.push(*of),
+            ItemKind::Call { text } | ItemKind::Many { text, .. } | ItemKind::Effect { text } => {
                 todo.extend(operands(text));
             }
         }
@@ -172,7 +173,7 @@ pub(super) fn owns_variables(text: &[Piece]) -> bool {
 
 pub(super) fn call_text(item: &Item) -> Option<&[Piece]> {
     match &item.kind {
-        Kind::Call { text } | Kind::Many { text, .. } => Some(text),
+        ItemKind::Call { text } | ItemKind::Many { text, .. } => Some(text),
         _ => None,
     }
 }
@@ -186,12 +187,13 @@ pub(super) fn models(state: &State) -> BTreeMap<usize, String> {
         .collect();
     let chosen = |i: usize| {
         let item = match &state.items[i].kind {
-            Kind::Many { parts, .. } => &state.items[*parts.first()?],
+            ItemKind::Many { parts, .. } => &state.items[*parts.first()?],
             _ => &state.items[i],
         };
         item.named.then(|| item.name.clone())
     };
-    let declared = |item: &&Item| matches!(item.kind, Kind::Var { .. } | Kind::Queue { .. });
+    let declared =
+        |item: &&Item| matches!(item.kind, ItemKind::Var { .. } | ItemKind::Queue { .. });
     let mut taken: BTreeSet<String> =
         state.items.iter().filter(declared).map(|item| item.name.clone()).collect();
     taken.extend(calls.iter().filter_map(|(i, _)| chosen(*i)));
@@ -258,16 +260,20 @@ fn right_side(i: usize, text: &[Piece]) -> Vec<Piece> {
 pub(super) fn statement_pieces(state: &State, i: usize) -> Option<Vec<Piece>> {
     let item = &state.items[i];
     let (left, right) = match &item.kind {
-        Kind::Input | Kind::Carried | Kind::Var { .. } | Kind::Queue { .. } | Kind::Part { .. } => {
+        ItemKind::Input
+        | ItemKind::Carried
+        | ItemKind::Var { .. }
+        | ItemKind::Queue { .. }
+        | ItemKind::Part { .. } => {
             return None;
         }
-        Kind::Call { text } => (item.name.clone(), right_side(i, text)),
-        Kind::Many { text, parts } => {
+        ItemKind::Call { text } => (item.name.clone(), right_side(i, text)),
+        ItemKind::Many { text, parts } => {
             let names: Vec<&str> = parts.iter().map(|p| &*state.items[*p].name).collect();
             let (open, close) = if names.len() == 1 { ("", "") } else { ("(", ")") };
             (format!("{open}{}{close}", names.join(", ")), right_side(i, text))
         }
-        Kind::Effect { text } => return Some(text.clone()),
+        ItemKind::Effect { text } => return Some(text.clone()),
     };
     Some(std::iter::once(Piece::Text(format!("{left} = "))).chain(right).collect())
 }
@@ -295,11 +301,14 @@ fn libraries(state: &State) -> BTreeSet<String> {
     state.functions.iter().for_each(|f| libraries_of(&f.text, &mut out));
     for item in &state.items {
         match &item.kind {
-            Kind::Var { init } => used(init, &mut out),
-            Kind::Call { text } | Kind::Many { text, .. } | Kind::Effect { text } => {
+            ItemKind::Var { init } => used(init, &mut out),
+            ItemKind::Call { text } | ItemKind::Many { text, .. } | ItemKind::Effect { text } => {
                 libraries_of(text, &mut out);
             }
-            Kind::Input | Kind::Carried | Kind::Queue { .. } | Kind::Part { .. } => {}
+            ItemKind::Input
+            | ItemKind::Carried
+            | ItemKind::Queue { .. }
+            | ItemKind::Part { .. } => {}
         }
     }
     out

@@ -62,7 +62,7 @@ impl tfc_runtime::cli::Program for InMemory {
         Ok(self.0.plan.clone())
     }
 
-    fn load(&self, options: tfc_runtime::Options) -> tfc_runtime::Result<Model> {
+    fn load(&self, options: tfc_runtime::ModelOptions) -> tfc_runtime::Result<Model> {
         module::load(&self.0, options)
     }
 }

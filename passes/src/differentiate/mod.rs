@@ -22,7 +22,7 @@ mod save;
 mod sparse;
 mod walk;
 
-use crate::pipeline::{Options, Passed};
+use crate::pipeline::{PassOptions, Passed};
 use crate::util::{Stop, each_func, rewrite};
 use cranelift_entity::SecondaryMap;
 use reverse::Reverse;
@@ -32,7 +32,7 @@ use tfc_ir::diag::Diag;
 use tfc_ir::{Func, Graph, NodeId, Op, ValueId, VarId};
 use walk::Walk;
 
-pub fn differentiate(graph: Graph, options: &Options) -> Result<Passed, Vec<Diag>> {
+pub fn differentiate(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     each_func(graph, |graph, func| {
         let has = |func: &Func, op: Op| {
             let mut found = false;
@@ -66,7 +66,7 @@ fn forward_only(graph: &Graph, func: &Func) -> Result<Func, Stop> {
     })
 }
 
-fn run(graph: &Graph, func: &Func, options: &Options) -> Result<Func, Stop> {
+fn run(graph: &Graph, func: &Func, options: &PassOptions) -> Result<Func, Stop> {
     let nested = differentiated_again(func);
     let mut record = Record { loop_memory: options.loop_memory, ..Record::default() };
     rewrite(graph, func, &mut |r, id| {

@@ -14,7 +14,7 @@
 
 use super::{Probe, Target, cone, homes, move_value, name};
 use crate::differentiate::differentiate;
-use crate::pipeline::Options;
+use crate::pipeline::PassOptions;
 use crate::restrict::fetch;
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
@@ -136,7 +136,7 @@ pub(super) fn probe(
 
     let mut out = graph.clone();
     out.entries = vec![gradient, value];
-    let written = differentiate(out, &Options::default())?;
+    let written = differentiate(out, &PassOptions::default())?;
     Ok(Ok(Probe {
         entry: old.name.clone(),
         span: node.span,

@@ -712,7 +712,7 @@ pub fn close(a: &Tensor, b: &Tensor, tolerance: f64) -> Result<(), String> {
 /// Compiles a graph and compares every entry with the interpreter, three calls
 /// in a row so that state counts.
 pub fn check(graph: &Graph, sizes: &[(&str, usize)]) -> Program {
-    let options = tfc_passes::Options::default();
+    let options = tfc_passes::PassOptions::default();
     let program = match tfc_passes::compile(graph, &options) {
         Ok(p) => p,
         Err(diags) => panic!("{:?}", diags.iter().map(|d| &d.message).collect::<Vec<_>>()),

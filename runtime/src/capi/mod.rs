@@ -30,7 +30,7 @@ pub use signature::Signature;
 
 use crate::cli::{self, Console, Program};
 use crate::error::{Error, Result};
-use crate::model::{Model, Options, Print};
+use crate::model::{Model, ModelOptions, Print};
 use crate::place::Choice;
 use crate::pool::Pool;
 use crate::sandbox::Sandbox;
@@ -92,7 +92,7 @@ impl LoadOptions {
     /// # Safety
     /// Strings are null or strings; `print` can be called with `print_data` as long
     /// as the model lives.
-    unsafe fn options(&self) -> Result<Options> {
+    unsafe fn options(&self) -> Result<ModelOptions> {
         let pool = (self.threads > 0).then(|| Arc::new(Pool::new(self.threads as usize)));
         let sandbox = match self.sandbox.is_null() {
             true => Sandbox::default(),
@@ -119,7 +119,7 @@ impl LoadOptions {
                 })?
             }
         };
-        Ok(Options { pool, print, sandbox, device, ..Options::default() })
+        Ok(ModelOptions { pool, print, sandbox, device, ..ModelOptions::default() })
     }
 }
 
@@ -294,7 +294,7 @@ unsafe extern "C" fn load(
         let how = match options {
             // SAFETY: as above.
             Some(options) => unsafe { options.options() }?,
-            None => Options::default(),
+            None => ModelOptions::default(),
         };
         // SAFETY: as above.
         let model = unsafe { Model::load_with(desc, how) }?;
@@ -339,7 +339,7 @@ impl Program for Linked<'_> {
         unsafe { crate::model::read_plan(self.0) }
     }
 
-    fn load(&self, options: Options) -> Result<Model> {
+    fn load(&self, options: ModelOptions) -> Result<Model> {
         // SAFETY: as above.
         unsafe { Model::load_with(self.0, options) }
     }

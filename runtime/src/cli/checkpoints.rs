@@ -9,7 +9,7 @@
 use super::sums::Sums;
 use super::{Console, Session};
 use crate::checkpoint::{self, DEFAULT_KEEP, Manifest, Save};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::model::Model;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -266,8 +266,8 @@ impl<'a> Checkpoints<'a> {
         }
         match pull().and_then(|()| self.save(model)) {
             // The next step will find out what is wrong with a server.
-            Err(e) if e.kind() == Kind::Peer => Ok(()),
-            Err(e) if e.kind() == Kind::Io => {
+            Err(e) if e.kind() == ErrorKind::Peer => Ok(()),
+            Err(e) if e.kind() == ErrorKind::Io => {
                 self.unsaved(session, console, e);
                 Ok(())
             }
@@ -332,7 +332,7 @@ impl<'a> Checkpoints<'a> {
         let recorded = sums.map_or(Ok(()), |s| s.record(session, &mut self.next));
         match recorded.and_then(|()| self.save(model)) {
             // Asked to stop, it is the last one: the end of the run tries again.
-            Err(e) if e.kind() == Kind::Io && !stop => self.unsaved(session, console, e),
+            Err(e) if e.kind() == ErrorKind::Io && !stop => self.unsaved(session, console, e),
             other => other?,
         }
         Ok(stop)

@@ -40,7 +40,7 @@ use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
 use crate::hash::{Hasher, hex};
 use crate::io;
-use crate::model::{Model, Options};
+use crate::model::{Model, ModelOptions};
 use crate::net::Group;
 use crate::pool::Pool;
 use crate::profile::Profile;
@@ -91,7 +91,7 @@ impl Console<'_> {
 /// What a program is, before it is loaded.
 pub trait Program {
     fn plan(&self) -> Result<Plan>;
-    fn load(&self, options: Options) -> Result<Model>;
+    fn load(&self, options: ModelOptions) -> Result<Model>;
 }
 
 /// Exit code of a run that was asked to stop, has saved, and can be resumed (the
@@ -377,14 +377,20 @@ impl Session<'_> {
     }
 
     /// How the program is loaded.
-    fn load_options(&self) -> Result<Options> {
+    fn load_options(&self) -> Result<ModelOptions> {
         let pool = self.args.threads.map(|n| Arc::new(Pool::new(n)));
         let sandbox = match &self.args.sandbox {
             Some(dir) => Sandbox::below(Path::new(dir))?,
             None => Sandbox::default(),
         };
         let task = self.tasks.as_ref().map(|g| g.rank());
-        Ok(Options { pool, sandbox, task, device: self.args.device, ..Options::default() })
+        Ok(ModelOptions {
+            pool,
+            sandbox,
+            task,
+            device: self.args.device,
+            ..ModelOptions::default()
+        })
     }
 
     /// Names of feeds and results exist, each once, none missing.
@@ -512,14 +518,14 @@ impl Session<'_> {
     ) -> Result<Model> {
         let options = self.load_options()?;
         if let Some(checkpoints) = checkpoints.filter(|c| c.resumes()) {
-            let options = Options { skip_init: true, ..options };
+            let options = ModelOptions { skip_init: true, ..options };
             let model = self.prepared(program, options, console)?;
             checkpoints.restore(&model)?;
             return Ok(model);
         }
         let state = self.state_file()?;
         let skip_init = state.is_some();
-        let model = self.prepared(program, Options { skip_init, ..options }, console)?;
+        let model = self.prepared(program, ModelOptions { skip_init, ..options }, console)?;
         if let Some(path) = state {
             // What an entry changes is written back with everything else.
             let unused = match self.entry().writes.is_empty() {
@@ -546,7 +552,7 @@ impl Session<'_> {
     fn prepared(
         &self,
         program: &dyn Program,
-        options: Options,
+        options: ModelOptions,
         console: &mut Console<'_>,
     ) -> Result<Model> {
         let model = program.load(options)?;

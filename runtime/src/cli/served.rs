@@ -16,7 +16,7 @@ use super::{Console, End, Program, Ran, Session, signals};
 use crate::call::CallOptions;
 use crate::checkpoint;
 use crate::error::{Error, ErrorCode, Result};
-use crate::model::{Model, Options};
+use crate::model::{Model, ModelOptions};
 use crate::net::job::Job;
 use crate::net::ps::client::{Client, Stepped, again};
 use crate::net::ps::server::{Rule, Server};
@@ -140,7 +140,8 @@ impl Served {
         signals::listen();
         let pool = args.threads.map(|n| Arc::new(Pool::new(n)));
         // Variables come from the chief.
-        let model = program.load(Options { pool, skip_init: true, ..Options::default() })?;
+        let model =
+            program.load(ModelOptions { pool, skip_init: true, ..ModelOptions::default() })?;
         let server = Server::new(Arc::new(model), entry, &self.job, self.rule)?;
         Arc::new(server).serve(&self.job, &signals::raised)?;
         Ok(End::Done)

@@ -14,7 +14,7 @@ use tfc_abi::plan::Steps;
 /// Rounds of looking for a step before a thread lets others have its core.
 const SPINS: u32 = 2000;
 
-pub(super) struct Group {
+pub(super) struct StepGroup {
     /// Numbers of the steps, ascending.
     members: Vec<u32>,
     /// How many members each waits for.
@@ -33,9 +33,14 @@ pub(super) struct Group {
     error: Mutex<Option<(u32, Error)>>,
 }
 
-impl Group {
+impl StepGroup {
     /// Of steps in ascending order.
-    pub fn new(members: Vec<u32>, steps: &Steps, threads: usize, writes_variables: bool) -> Group {
+    pub fn new(
+        members: Vec<u32>,
+        steps: &Steps,
+        threads: usize,
+        writes_variables: bool,
+    ) -> StepGroup {
         let mut after: Vec<Vec<u32>> = vec![vec![]; members.len()];
         let mut waits = vec![0; members.len()];
         for (m, step) in members.iter().enumerate() {
@@ -52,7 +57,7 @@ impl Group {
             next.extend(list);
             at.push(next.len() as u32);
         }
-        Group {
+        StepGroup {
             pending: waits.iter().map(|_| AtomicU32::new(0)).collect(),
             ready: (0..members.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect(),
             left: AtomicUsize::new(0),
@@ -142,7 +147,7 @@ impl Group {
     }
 }
 
-struct Done<'a>(&'a Group, u32);
+struct Done<'a>(&'a StepGroup, u32);
 
 impl Drop for Done<'_> {
     fn drop(&mut self) {
@@ -184,7 +189,7 @@ mod tests {
                 .collect();
             let views: Vec<&[u32]> = lists.iter().map(Vec::as_slice).collect();
             let steps = steps(&views);
-            let group = Group::new((0..n as u32).collect(), &steps, 4, false);
+            let group = StepGroup::new((0..n as u32).collect(), &steps, 4, false);
             let clock = AtomicU32::new(1);
             let times: Vec<[AtomicU32; 2]> = (0..n).map(|_| Default::default()).collect();
             for _ in 0..3 {
@@ -211,7 +216,7 @@ mod tests {
     fn the_first_error_counts_and_panics_get_out() {
         let pool = Pool::new(3);
         let steps = steps(&[&[], &[], &[], &[0, 1, 2]]);
-        let group = Group::new(vec![0, 1, 2, 3], &steps, 3, false);
+        let group = StepGroup::new(vec![0, 1, 2, 3], &steps, 3, false);
         for _ in 0..50 {
             let fails = |i: u32| match i {
                 0 => Ok(()),

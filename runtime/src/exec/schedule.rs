@@ -8,7 +8,7 @@
 
 use super::batch::Batch;
 use super::frame::computes;
-use super::group::Group;
+use super::group::StepGroup;
 use crate::device::COPIED_PER_NS;
 use crate::pool::{MIN_PART_NS, Pool};
 use std::sync::atomic::AtomicPtr;
@@ -34,7 +34,7 @@ pub(super) enum Stage {
     /// A step by itself.
     One(u32),
     /// Some side by side.
-    Group(Box<Group>),
+    Group(Box<StepGroup>),
     /// Some on other devices.
     Elsewhere(Box<Batch>),
     /// A step with two lists of its own.
@@ -163,7 +163,7 @@ impl Schedule {
         let writes = list.iter().any(|i| self.steps[*i as usize].writes_variables);
         let width = usize::try_from(total / longest.max(1) + 1).unwrap_or(2);
         let threads = pool.threads().min(width).min(list.len());
-        self.stages.push(Stage::Group(Box::new(Group::new(list, steps, threads, writes))));
+        self.stages.push(Stage::Group(Box::new(StepGroup::new(list, steps, threads, writes))));
     }
 
     /// Groups in the list and the lists inside its steps.

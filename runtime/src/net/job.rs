@@ -13,7 +13,7 @@
 //! | Kubernetes indexed jobs | `JOB_COMPLETION_INDEX`, with `TFC_SIZE` and `TFC_COORDINATOR` |
 
 use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
-use crate::error::{Error, ErrorCode, Kind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::io::json::Json;
 use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
@@ -148,7 +148,7 @@ impl Job {
         let until = Instant::now() + self.join_timeout.min(Duration::from_secs(10));
         loop {
             match self.listen_at(at) {
-                Err(e) if e.kind() == Kind::Io && Instant::now() < until => {
+                Err(e) if e.kind() == ErrorKind::Io && Instant::now() < until => {
                     std::thread::sleep(Duration::from_millis(50));
                 }
                 other => return other,

@@ -272,7 +272,7 @@ impl Watch {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         eprintln!("{text}");
-                        std::process::exit(crate::error::Kind::Peer.exit_code());
+                        std::process::exit(crate::error::ErrorKind::Peer.exit_code());
                     }
                     let waited = self.changed.wait_timeout(now, left);
                     waited.unwrap_or_else(PoisonError::into_inner).0

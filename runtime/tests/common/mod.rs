@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use tfc_abi::plan::*;
 use tfc_abi::{ABI_VERSION, DType, KernelFn, ProgramDesc, Version};
-use tfc_runtime::{Model, Options, Pool, Result};
+use tfc_runtime::{Model, ModelOptions, Pool, Result};
 
 /// Sizes in tests: a number, a dim, or a multiple of one.
 #[derive(Clone, Copy)]
@@ -184,7 +184,8 @@ pub fn describe(plan: &Plan, kernels: &[KernelFn], consts: &[u8]) -> &'static Pr
 }
 
 pub fn load(plan: &Plan, kernels: &[KernelFn], threads: usize) -> Result<Model> {
-    let options = Options { pool: Some(Arc::new(Pool::new(threads))), ..Options::default() };
+    let options =
+        ModelOptions { pool: Some(Arc::new(Pool::new(threads))), ..ModelOptions::default() };
     // SAFETY: the descriptor is well formed and static; kernels match the plan.
     unsafe { Model::load_with(describe(plan, kernels, &[]), options) }
 }

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// What is asked, or how it was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum Message {
     Status,
     Init,
     Push,
@@ -35,29 +35,29 @@ pub(super) enum Kind {
     Failed,
 }
 
-const KINDS: [Kind; 16] = [
-    Kind::Status,
-    Kind::Init,
-    Kind::Push,
-    Kind::Shared,
-    Kind::Apply,
-    Kind::Pull,
-    Kind::Rows,
-    Kind::Done,
-    Kind::Release,
-    Kind::Stop,
-    Kind::Broken,
-    Kind::Shutdown,
-    Kind::Ok,
-    Kind::Late,
-    Kind::Rolled,
-    Kind::Failed,
+const KINDS: [Message; 16] = [
+    Message::Status,
+    Message::Init,
+    Message::Push,
+    Message::Shared,
+    Message::Apply,
+    Message::Pull,
+    Message::Rows,
+    Message::Done,
+    Message::Release,
+    Message::Stop,
+    Message::Broken,
+    Message::Shutdown,
+    Message::Ok,
+    Message::Late,
+    Message::Rolled,
+    Message::Failed,
 ];
 
 /// The head of a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Head {
-    pub kind: Kind,
+    pub kind: Message,
     /// Whose variables these are: grows when a job goes back to a checkpoint.
     pub age: u64,
     pub step: u64,
@@ -78,7 +78,7 @@ pub(super) const RELEASED: u32 = 4;
 pub(super) const BROKEN: u32 = 8;
 
 impl Head {
-    pub(super) fn new(kind: Kind, age: u64, step: u64) -> Head {
+    pub(super) fn new(kind: Message, age: u64, step: u64) -> Head {
         Head { kind, age, step, share: 0.0, flags: 0, len: 0 }
     }
 

@@ -10,12 +10,12 @@ use super::super::link::Call;
 use super::super::mesh::TRUSTED;
 use super::super::tls::{self, Tls};
 use super::super::{Moment, hpack, mesh};
-use super::channel::{ALL, BROKEN, Channel, Head, Kind, RELEASED, STOP};
+use super::channel::{ALL, BROKEN, Channel, Head, Message, RELEASED, STOP};
 use super::layout::{Layout, Shape};
 use super::rows::{self, Rows};
 use super::server::{CROSS, SERVE, misfit, take};
 use crate::call::CallOptions;
-use crate::error::{Error, ErrorCode, Kind as ErrorKind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
 use crate::tensor::{FeedView, TensorBuf};
@@ -202,7 +202,7 @@ impl Client {
             let got = self.channel(*server).and_then(|c| c.receive(&mut body, limit, &moment));
             self.waited[*server] += started.elapsed();
             match got {
-                Ok(head) if head.kind == Kind::Failed => {
+                Ok(head) if head.kind == Message::Failed => {
                     failed = Some(said(*server, &String::from_utf8_lossy(&body)));
                 }
                 Ok(head) => {
@@ -249,7 +249,7 @@ impl Client {
         let mut pause = Duration::from_millis(5);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
-            let asked = self.everybody(Head::new(Kind::Status, 0, 0));
+            let asked = self.everybody(Head::new(Message::Status, 0, 0));
             let patience = left.min(self.job.timeout).max(Duration::from_millis(1));
             let result = self.ask(&asked, "where the job is", patience).and_then(|answers| {
                 let ages: Vec<u64> = answers.iter().map(|(h, _)| h.age).collect();
@@ -261,7 +261,7 @@ impl Client {
                     } else if newest > 0 && newest == self.age && !broken {
                         // A server has lost what this worker knows it had: nobody shall
                         // wait for the step, so that the chief notices.
-                        let broken = Head::new(Kind::Broken, newest, 0);
+                        let broken = Head::new(Message::Broken, newest, 0);
                         self.ask(&self.everybody(broken), "where the job is", patience)?;
                     }
                     return Ok(None);
@@ -308,7 +308,7 @@ impl Client {
             for (v, range) in self.layout.vars_on(s, true) {
                 body.extend_from_slice(&values[&v].bytes()[range]);
             }
-            questions.push((s, Head::new(Kind::Init, age, step), body));
+            questions.push((s, Head::new(Message::Init, age, step), body));
         }
         let before = self.traffic;
         let answers = self.ask(&questions, "the variables", self.job.timeout + SLACK);
@@ -339,7 +339,7 @@ impl Client {
     /// The servers' variables, or those that workers compute with, into the model.
     pub fn pull(&mut self, model: &Model, all: bool) -> Result<()> {
         let flags = if all { ALL } else { 0 };
-        let head = Head { flags, ..Head::new(Kind::Pull, self.age, 0) };
+        let head = Head { flags, ..Head::new(Message::Pull, self.age, 0) };
         let before = self.traffic;
         let answers = self.ask(&self.everybody(head), "the variables", self.job.timeout + SLACK);
         if all {
@@ -425,12 +425,12 @@ impl Client {
                 body.extend(ids.iter().flat_map(|id| ((id - rows.start) as u64).to_le_bytes()));
             }
             if !body.is_empty() {
-                questions.push((s, Head::new(Kind::Rows, self.age, 0), body));
+                questions.push((s, Head::new(Message::Rows, self.age, 0), body));
             }
         }
         let wait = self.job.timeout + SLACK;
         let answers = self.ask(&questions, "the rows of tables", wait)?;
-        if answers.iter().any(|(h, _)| h.kind != Kind::Ok || h.age != self.age) {
+        if answers.iter().any(|(h, _)| h.kind != Message::Ok || h.age != self.age) {
             return Err(rolled());
         }
         for ((s, ..), (_, body)) in questions.iter().zip(&answers) {
@@ -474,7 +474,7 @@ impl Client {
         results: &[TensorBuf],
     ) -> Result<Stepped> {
         let wait = self.job.timeout + SLACK;
-        let head = Head { share, ..Head::new(Kind::Push, self.age, step) };
+        let head = Head { share, ..Head::new(Message::Push, self.age, step) };
         let sparse = self.sparse(results)?;
         let pushes: Vec<_> = (0..self.servers.len())
             .map(|s| (s, head, self.gradients(s, results, &sparse)))
@@ -513,19 +513,19 @@ impl Client {
         let wait = self.job.timeout + SLACK;
         let mut shared = vec![];
         if self.layout.shared.is_some() {
-            let question = (0, Head::new(Kind::Shared, self.age, step), parts);
+            let question = (0, Head::new(Message::Shared, self.age, step), parts);
             let mut answers = self.ask(&[question], "what the gradients come to", wait)?;
             let Some((head, body)) = answers.pop() else { return Err(rolled()) };
             match head.kind {
-                Kind::Ok => shared = body,
-                Kind::Late => return Ok(None),
+                Message::Ok => shared = body,
+                Message::Late => return Ok(None),
                 _ => return Err(rolled()),
             }
         }
-        let head = Head::new(Kind::Apply, self.age, step);
+        let head = Head::new(Message::Apply, self.age, step);
         let all: Vec<_> = (0..self.servers.len()).map(|s| (s, head, shared.clone())).collect();
         let answers = self.ask(&all, "the new variables", wait)?;
-        match answers.iter().all(|(h, _)| h.kind == Kind::Ok) {
+        match answers.iter().all(|(h, _)| h.kind == Message::Ok) {
             true => Ok(Some(answers)),
             false => Err(rolled()),
         }
@@ -533,10 +533,10 @@ impl Client {
 
     /// The sums of all groups in their order, and averages; none if the step is over.
     fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<Sums>> {
-        if answers.iter().any(|(h, _)| h.kind == Kind::Rolled) {
+        if answers.iter().any(|(h, _)| h.kind == Message::Rolled) {
             return Err(rolled());
         }
-        if answers.iter().any(|(h, _)| h.kind == Kind::Late) {
+        if answers.iter().any(|(h, _)| h.kind == Message::Late) {
             return Ok(None);
         }
         let mut parts: BTreeMap<u32, TensorBuf> = BTreeMap::new();
@@ -609,34 +609,34 @@ impl Client {
         body
     }
 
-    fn tell(&mut self, kind: Kind) -> Result<()> {
+    fn tell(&mut self, kind: Message) -> Result<()> {
         let all = self.everybody(Head::new(kind, self.age, 0));
         self.ask(&all, "how the job goes on", self.job.timeout.min(SLACK * 2)).map(drop)
     }
 
     /// The variables are safe: who is done may go.
     pub fn release(&mut self) -> Result<()> {
-        self.tell(Kind::Release)
+        self.tell(Message::Release)
     }
 
     /// This worker has done all its steps, or goes.
     pub fn leave(&mut self) -> Result<()> {
-        self.tell(Kind::Done)
+        self.tell(Message::Done)
     }
 
     /// All workers shall stop after the present step.
     pub fn stop(&mut self) -> Result<()> {
-        self.tell(Kind::Stop)
+        self.tell(Message::Stop)
     }
 
     /// The servers may end.
     pub fn shutdown(&mut self) -> Result<()> {
-        self.tell(Kind::Shutdown)
+        self.tell(Message::Shutdown)
     }
 
     /// Who is still at work, and what was counted.
     pub fn status(&mut self) -> Result<Counts> {
-        let all = self.everybody(Head::new(Kind::Status, 0, 0));
+        let all = self.everybody(Head::new(Message::Status, 0, 0));
         let answers = self.ask(&all, "where the job is", self.job.timeout)?;
         let mut counts = Counts { dropped: vec![0; self.job.size], ..Counts::default() };
         let mut working = BTreeSet::new();

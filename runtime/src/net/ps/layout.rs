@@ -50,7 +50,7 @@ const SMALL: usize = 64 << 10;
 
 /// Variables that are together on a server, with what becomes of them.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ServedGroup {
     pub summary: Option<Run>,
     pub update: Option<Run>,
     /// The update takes tensors as rows of elements, any number of them.
@@ -86,7 +86,7 @@ pub struct Layout {
     /// Variables and gradients that `shared` has for itself, on the first server.
     pub home_vars: Vec<u32>,
     pub home_grads: Vec<u32>,
-    pub groups: Vec<Group>,
+    pub groups: Vec<ServedGroup>,
     pub shards: Vec<Shard>,
     pub servers: usize,
     /// By number.
@@ -190,7 +190,7 @@ impl Layout {
                 .collect();
             let by_rows = flat && wires.iter().any(|w| matches!(w, Wire::Rows(_)));
             let (vars, grads) = (vars.collect(), grads.into_iter().collect());
-            out.groups.push(Group { summary, update, flat, by_rows, splits, vars, grads });
+            out.groups.push(ServedGroup { summary, update, flat, by_rows, splits, vars, grads });
         }
         // The tensors of an update for any number of elements are all of one shape.
         let tensors: Vec<(Vec<u32>, Shape)> = out
@@ -306,7 +306,7 @@ impl Layout {
     }
 
     fn place_groups(&mut self) {
-        let size = |g: &Group| g.vars.iter().map(|v| self.var(*v).bytes()).sum::<usize>();
+        let size = |g: &ServedGroup| g.vars.iter().map(|v| self.var(*v).bytes()).sum::<usize>();
         let mut order: Vec<(usize, usize)> =
             self.groups.iter().enumerate().map(|(i, g)| (size(g), i)).collect();
         order.sort_by_key(|(bytes, i)| (std::cmp::Reverse(*bytes), *i));

@@ -19,8 +19,8 @@ use super::super::job::Job;
 use super::super::mesh::{self, Door};
 use super::super::tls::Tls;
 use super::super::{Moment, hpack};
-use super::channel::{ALL, BROKEN, Channel, HEAD, Head, Kind, RELEASED, STOP};
-use super::layout::{Group, Layout, Run, Shape};
+use super::channel::{ALL, BROKEN, Channel, HEAD, Head, Message, RELEASED, STOP};
+use super::layout::{Layout, Run, ServedGroup, Shape};
 use super::rows::{self, Rows};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
@@ -246,7 +246,7 @@ impl Server {
             let Ok(head) = channel.receive(&mut body, limit, &moment(LONG)) else { break };
             let (answer, out) = match self.answer(rank, head, &body) {
                 Ok(answer) => answer,
-                Err(e) => (Head::new(Kind::Failed, 0, 0), cut(e.to_string())),
+                Err(e) => (Head::new(Message::Failed, 0, 0), cut(e.to_string())),
             };
             if channel.send(answer, &out, &moment(self.timeout)).is_err() {
                 break;
@@ -276,31 +276,35 @@ impl Server {
     fn answer(&self, rank: Option<usize>, head: Head, body: &[u8]) -> Result<Answer> {
         let worker = || rank.ok_or_else(|| misfit("only workers may ask for that"));
         match head.kind {
-            Kind::Status => Ok(self.status(rank)),
-            Kind::Pull => {
+            Message::Status => Ok(self.status(rank)),
+            Message::Pull => {
                 let store = self.lock();
-                let answer = Head::new(Kind::Ok, store.age, store.step);
+                let answer = Head::new(Message::Ok, store.age, store.step);
                 Ok((answer, self.variables(&store, head.flags & ALL != 0)))
             }
-            Kind::Rows => self.rows(head, body),
-            Kind::Init => {
+            Message::Rows => self.rows(head, body),
+            Message::Init => {
                 worker()?;
                 self.init(head, body)
             }
-            Kind::Push => self.push(worker()?, head, body),
-            Kind::Shared => self.shared(worker()?, head, body),
-            Kind::Apply => self.apply(worker()?, head, body),
-            Kind::Done | Kind::Release | Kind::Stop | Kind::Broken | Kind::Shutdown => {
+            Message::Push => self.push(worker()?, head, body),
+            Message::Shared => self.shared(worker()?, head, body),
+            Message::Apply => self.apply(worker()?, head, body),
+            Message::Done
+            | Message::Release
+            | Message::Stop
+            | Message::Broken
+            | Message::Shutdown => {
                 let rank = worker()?;
                 let mut store = self.lock();
                 match head.kind {
-                    Kind::Done => drop(store.ended.insert(rank)),
-                    Kind::Release => store.released = true,
-                    Kind::Stop => store.stop = true,
-                    Kind::Broken => store.broken = store.broken.max(head.age),
+                    Message::Done => drop(store.ended.insert(rank)),
+                    Message::Release => store.released = true,
+                    Message::Stop => store.stop = true,
+                    Message::Broken => store.broken = store.broken.max(head.age),
                     _ => store.over = true,
                 }
-                let answer = Head::new(Kind::Ok, store.age, store.step);
+                let answer = Head::new(Message::Ok, store.age, store.step);
                 drop(store);
                 self.changed.notify_all();
                 Ok((answer, vec![]))
@@ -329,7 +333,7 @@ impl Server {
         let broken = if store.age > 0 && store.age <= store.broken { BROKEN } else { 0 };
         let released = if store.released { RELEASED } else { 0 };
         let flags = self.flags(&store) | broken | released;
-        (Head { flags, ..Head::new(Kind::Ok, store.age, step) }, body)
+        (Head { flags, ..Head::new(Message::Ok, store.age, step) }, body)
     }
 
     fn variables(&self, store: &Store, all: bool) -> Vec<u8> {
@@ -375,7 +379,7 @@ impl Server {
             let (_, width) = rows::extent(self.layout.var(*var));
             out.extend(rows::pick(value, ids, width)?);
         }
-        Ok((Head::new(Kind::Ok, store.age, store.step), out))
+        Ok((Head::new(Message::Ok, store.age, store.step), out))
     }
 
     /// All variables are those of the chief.
@@ -413,7 +417,7 @@ impl Server {
                 ..Store::default()
             };
         }
-        let answer = Head::new(Kind::Ok, store.age, store.step);
+        let answer = Head::new(Message::Ok, store.age, store.step);
         drop(store);
         self.changed.notify_all();
         Ok((answer, vec![]))
@@ -481,7 +485,7 @@ impl Server {
             Rule::Apart { staleness } => {
                 if store.progress.get(&rank).is_some_and(|next| head.step < *next) {
                     return Ok((
-                        Head { flags, ..Head::new(Kind::Late, store.age, head.step) },
+                        Head { flags, ..Head::new(Message::Late, store.age, head.step) },
                         vec![],
                     ));
                 }
@@ -495,7 +499,7 @@ impl Server {
                 push.parts = self.summaries(&store, &push.grads, &push.crosses, &push.scalars)?;
                 let out = push.parts.clone();
                 store.pushes.insert(rank, push);
-                Ok((Head { flags, ..Head::new(Kind::Ok, store.age, head.step) }, out))
+                Ok((Head { flags, ..Head::new(Message::Ok, store.age, head.step) }, out))
             }
             Rule::Together { need } => {
                 if head.step > store.step {
@@ -523,12 +527,12 @@ impl Server {
                     let flags = self.flags(&store);
                     match &store.answered {
                         Some((step, flags, parts)) if *step == head.step => {
-                            let answer = Head::new(Kind::Ok, store.age, head.step);
+                            let answer = Head::new(Message::Ok, store.age, head.step);
                             return Ok((Head { flags: *flags, ..answer }, parts.clone()));
                         }
                         // The others are done with the job, too.
                         _ if store.step > head.step || alone => {
-                            let answer = Head::new(Kind::Late, store.age, store.step);
+                            let answer = Head::new(Message::Late, store.age, store.step);
                             return Ok((Head { flags, ..answer }, vec![]));
                         }
                         _ => {}
@@ -664,7 +668,7 @@ impl Server {
         if let Some(answer) = stale(&store, head) {
             return Ok(answer);
         }
-        let ok = Head::new(Kind::Ok, store.age, head.step);
+        let ok = Head::new(Message::Ok, store.age, head.step);
         let apart = matches!(self.rule, Rule::Apart { .. });
         let known = match (&store.shared, apart) {
             (Some((step, bytes, _)), false) if *step == head.step => Some(bytes.clone()),
@@ -680,7 +684,7 @@ impl Server {
         let (grads, crosses) = match (&store.combined, store.pushes.get(&rank)) {
             (Some(c), _) if !apart && store.step == head.step => (&c.grads, &c.crosses),
             (_, Some(p)) if apart && p.step == head.step => (&p.grads, &p.crosses),
-            _ => return Ok((Head::new(Kind::Late, store.age, store.step), vec![])),
+            _ => return Ok((Head::new(Message::Late, store.age, store.step), vec![])),
         };
         let own = wholes(&grads[grads.len() - self.layout.home_grads.len()..])?;
         let results = self.call(run, false, &|wire| match wire {
@@ -718,7 +722,7 @@ impl Server {
     /// What becomes of the variables of a group, or of some rows of them.
     fn updated<'a>(
         &self,
-        group: &Group,
+        group: &ServedGroup,
         vars: &[TensorBuf],
         grads: &'a [Grad],
         crosses: &[TensorBuf],
@@ -816,7 +820,7 @@ impl Server {
         }
         store.read.insert(rank, store.step);
         let next = if apart { head.step + 1 } else { store.step };
-        let answer = Head { flags: self.flags(store), ..Head::new(Kind::Ok, store.age, next) };
+        let answer = Head { flags: self.flags(store), ..Head::new(Message::Ok, store.age, next) };
         Ok((answer, self.variables(store, false)))
     }
 }
@@ -824,7 +828,7 @@ impl Server {
 /// The answer to a question about variables of another age.
 fn stale(store: &Store, head: Head) -> Option<Answer> {
     let other = store.age != head.age || store.age <= store.broken;
-    other.then(|| (Head::new(Kind::Rolled, store.age, store.step), vec![]))
+    other.then(|| (Head::new(Message::Rolled, store.age, store.step), vec![]))
 }
 
 /// A worker that is more than `most` steps behind this one.
