@@ -97,6 +97,10 @@ fn an_output_never_replaces_a_source() {
     refused(&["compile", "m.graph", "--emit", "graph", "-o", "m.graph"]);
     refused(&["compile", "user.graph", "-o", "lib.graph"]);
     refused(&["compile", "bare"]);
+    refused(&["inspect", "m.graph", "--memory", "m.graph"]);
+    refused(&["inspect", "user.graph", "--memory", "lib.graph"]);
+    refused(&["bench", "m.graph", "--trace", "./m.graph"]);
+    refused(&["simulate", "m.graph", "--svg", "hard"]);
     #[cfg(unix)]
     {
         refused(&["compile", "m.graph", "-o", "soft"]);

@@ -5,7 +5,7 @@
 mod served;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const GRAPH: &str = "graph m
@@ -149,30 +149,39 @@ fn a_worker_that_dies_is_named_and_the_job_starts_again() {
     ok(tfc(dir, &format!("launch -n 3 {whole}")));
     let long = format!("{TRAIN} --steps 4000 --epochs 1000 --checkpoint-dir ck --save-every 20");
     let line = format!("launch -n 3 --restarts 5 {long} --state three.safetensors");
-    let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), &line)
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
     // Once there is something to go on from, one of the workers is killed.
-    let give_up = Instant::now() + Duration::from_secs(60);
-    while std::fs::read_dir(dir.join("ck")).map_or(0, |d| d.count()) < 3 && Instant::now() < give_up
-    {
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let mut job = started(dir, &line, "ck", 3);
     let worker = workers(job.id()).into_iter().next_back();
     let killed = worker.is_some_and(|pid| {
         Command::new("kill").args(["-9", &pid.to_string()]).status().is_ok_and(|s| s.success())
     });
-    let status = job.wait().unwrap();
-    let mut err = String::new();
-    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    let (status, err) = ended(&mut job);
     assert!(status.success(), "{err}");
     if killed {
         assert!(err.contains("started again") && err.contains("E0701"), "{err}");
     }
     // To the bit as if nothing had happened.
     assert_eq!(variables(dir.join("whole.safetensors")), variables(dir.join("three.safetensors")));
+}
+
+/// A job that has written `files` files to the folder of its checkpoints.
+fn started(dir: &Path, line: &str, checkpoints: &str, files: usize) -> Child {
+    let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), line);
+    let job = job.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let give_up = Instant::now() + Duration::from_secs(60);
+    let written = || std::fs::read_dir(dir.join(checkpoints)).map_or(0, |d| d.count());
+    while written() < files && Instant::now() < give_up {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    job
+}
+
+/// How a job ended, and what it said.
+fn ended(job: &mut Child) -> (ExitStatus, String) {
+    let status = job.wait().unwrap();
+    let mut err = String::new();
+    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    (status, err)
 }
 
 /// The processes that a process started, oldest first.
@@ -192,21 +201,10 @@ fn asking_one_worker_to_stop_stops_all() {
         let to = format!("ck{round}");
         let line = format!("launch -n 2 {TRAIN} --steps 1000000 --epochs 100000");
         let line = format!("{line} --checkpoint-dir {to}");
-        let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), &line)
-            .stderr(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let give_up = Instant::now() + Duration::from_secs(60);
-        let saved = || std::fs::read_dir(dir.join(&to)).map_or(0, |d| d.count()) >= 2;
-        while !saved() && Instant::now() < give_up {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let mut job = started(dir, &line, &to, 2);
         let worker = workers(job.id()).into_iter().next_back().unwrap();
         assert!(Command::new("kill").arg(worker.to_string()).status().unwrap().success());
-        let status = job.wait().unwrap();
-        let mut err = String::new();
-        std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+        let (status, err) = ended(&mut job);
         assert_eq!(status.code(), Some(75), "{err}");
         assert!(err.contains(&format!("which is saved in `{to}`")), "{err}");
     }

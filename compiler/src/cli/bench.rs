@@ -21,6 +21,7 @@ use tfc_runtime::{CallOptions, Choice, FeedView, TensorBuf};
 pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
     let mut timings = Timings::default();
     let loaded = timings.measure("front end", || super::load(&args.graph, &args.codegen.source))?;
+    super::keep_sources(&args.graph, &loaded, "--trace", args.trace.as_deref())?;
     let names: Vec<String> = args.entry.iter().cloned().collect();
     let graph = driver::select_entries(&loaded.graph, &names)?;
     let threads = match args.threads {

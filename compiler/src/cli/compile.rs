@@ -63,7 +63,7 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         // Before anything is computed, and long before anything is written.
         let sources = source_files(&args.graph, &loaded.sources);
         for (_, path) in &destinations {
-            check_destination(path, &sources, args.output.is_none())?;
+            check_destination(path, &sources, args.output.is_some().then_some("-o"))?;
         }
     }
     let replicas = artifacts.contains(&Artifact::Executable);
@@ -159,24 +159,30 @@ fn stem(args: &args::Compile, graph: &str) -> OsString {
     stem.map_or_else(|| graph.into(), OsString::from)
 }
 
-/// Refuses to write over a graph that was read, by whatever name, or a directory.
-fn check_destination(out: &Path, sources: &[PathBuf], by_itself: bool) -> Result<()> {
+/// Refuses to write over a graph that was read, by whatever name, or a directory. `option`
+/// is what named the file, if the user did.
+pub(super) fn check_destination(
+    out: &Path,
+    sources: &[PathBuf],
+    option: Option<&str>,
+) -> Result<()> {
     let shown = out.display();
     if out.is_dir() {
         let diag = Diag::error("E0803", format!("cannot write `{shown}`: it is a directory"));
-        let inside = out.join("model");
-        return Err(diag.help(format!("name a file in it: `-o {}`", inside.display())).into());
+        let (option, inside) = (option.unwrap_or("-o"), out.join("model"));
+        let help = format!("name a file in it: `{option} {}`", inside.display());
+        return Err(diag.help(help).into());
     }
     let Some(source) = sources.iter().find(|source| same_file(source, out)) else {
         return Ok(());
     };
     let source = source.display();
-    let diag = match by_itself {
-        true => Diag::error("E0463", format!("the program would overwrite its source `{source}`"))
+    let diag = match option {
+        None => Diag::error("E0463", format!("the program would overwrite its source `{source}`"))
             .help("say where the program goes: `-o PATH`"),
-        false => {
-            Diag::error("E0463", format!("`-o {shown}` would overwrite the source `{source}`"))
-                .help("choose another name for what is written")
+        Some(option) => {
+            let message = format!("`{option} {shown}` would overwrite the source `{source}`");
+            Diag::error("E0463", message).help("choose another name for what is written")
         }
     };
     Err(diag.into())

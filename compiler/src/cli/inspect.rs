@@ -24,6 +24,7 @@ const SHOWN_VARS: usize = 24;
 pub fn run(args: &args::Inspect) -> Result<Done> {
     let loaded = super::load(&args.graph, &args.codegen.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
+    super::keep_sources(&args.graph, &loaded, "--memory", args.memory.as_deref())?;
     let names: Vec<String> = args.entry.iter().cloned().collect();
     // Which variables are trained is known from the whole graph only.
     let parameters = cost::parameter_vars(&loaded.graph);

@@ -190,6 +190,18 @@ pub(crate) fn tell(text: &str) {
 }
 
 /// Reads a graph as the command line asks.
+/// Refuses what an option names for output where it is a graph that was read.
+fn keep_sources(
+    graph: &Path,
+    loaded: &Loaded,
+    option: &str,
+    out: Option<&Path>,
+) -> crate::error::Result<()> {
+    let Some(out) = out else { return Ok(()) };
+    let sources = crate::load::source_files(graph, &loaded.sources);
+    compile::check_destination(out, &sources, Some(option))
+}
+
 pub(crate) fn load(path: &Path, source: &args::Source) -> crate::error::Result<Loaded> {
     let mut lets = vec![];
     for text in &source.lets {

@@ -26,6 +26,7 @@ const STEPS: usize = 12;
 pub fn run(args: &args::Simulate) -> Result<Done> {
     let mut timings = Timings::default();
     let loaded = super::load(&args.graph, &args.codegen.source)?;
+    super::keep_sources(&args.graph, &loaded, "--svg", args.svg.as_deref())?;
     let options = Options { threads: Some(1), ..super::options(&args.codegen)? }.replicas(true);
     let entry = the_entry(&loaded.graph, args.entry.as_deref())?;
     let graph = driver::select_entries(&loaded.graph, std::slice::from_ref(&entry))?;
