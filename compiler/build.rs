@@ -1,7 +1,7 @@
 //! Builds the runtime that compiled programs link, for embedding in the compiler.
 //!
-//! The sources are those cargo itself builds the `tfc-runtime` and `tfc-abi`
-//! dependencies from: they say where they are (`links` in their manifests).
+//! The sources are those cargo itself builds the `tfc-runtime`, `tfc-compute` and
+//! `tfc-abi` dependencies from: they say where they are (`links` in their manifests).
 //! See `src/runtime_object` for what is made of them, and why by `rustc` alone.
 //!
 //! Development builds skip LTO: the object is made again whenever the runtime
@@ -23,10 +23,11 @@ fn main() {
     if env::var_os("CARGO_FEATURE_PROGRAMS").is_none() {
         return;
     }
-    let (abi, runtime) = (variable("DEP_TFC_ABI_DIR"), variable("DEP_TFC_RUNTIME_DIR"));
-    for dir in [&abi, &runtime] {
+    let dirs = ["ABI", "COMPUTE", "RUNTIME"].map(|name| variable(&format!("DEP_TFC_{name}_DIR")));
+    for dir in &dirs {
         println!("cargo::rerun-if-changed={dir}/src");
     }
+    let [abi, compute, runtime] = dirs;
     let native = target == variable("HOST");
     for name in variables(&target, native) {
         println!("cargo::rerun-if-env-changed={name}");
@@ -34,7 +35,11 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let rustc = env::var_os("RUSTC").expect("cargo sets it");
     let build = Build {
-        sources: Sources { abi: abi.as_ref(), runtime: runtime.as_ref() },
+        sources: Sources {
+            abi: abi.as_ref(),
+            compute: compute.as_ref(),
+            runtime: runtime.as_ref(),
+        },
         version: &variable("CARGO_PKG_VERSION"),
         joiners: joiners(&rustc, &target, native),
         rustc,
@@ -57,6 +62,7 @@ fn main() {
     // The sources, for targets tfc is asked for later.
     let mut packed = vec![];
     pack(&mut packed, Path::new(&abi).join("src"), "abi/src");
+    pack(&mut packed, Path::new(&compute).join("src"), "compute/src");
     pack(&mut packed, Path::new(&runtime).join("src"), "runtime/src");
     let sources = out.join("tfc_runtime_sources");
     fs::write(&sources, packed).unwrap_or_else(|e| panic!("{}: {e}", sources.display()));

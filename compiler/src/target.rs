@@ -121,7 +121,11 @@ fn make(triple: &str, cache: Option<&Path>) -> Result<(Vec<u8>, String)> {
     }
     let scratch = TempDir::new()?;
     let dir = scratch.path();
-    let sources = Sources { abi: &dir.join("abi"), runtime: &dir.join("runtime") };
+    let sources = Sources {
+        abi: &dir.join("abi"),
+        compute: &dir.join("compute"),
+        runtime: &dir.join("runtime"),
+    };
     let object = unpack(SOURCES, dir)
         .map_err(|e| reason(&e))
         .and_then(|()| {
@@ -197,7 +201,12 @@ mod tests {
     fn the_sources_are_whole() {
         let dir = tempfile::tempdir().unwrap();
         unpack(SOURCES, dir.path()).unwrap();
-        for file in ["abi/src/lib.rs", "runtime/src/lib.rs", "runtime/src/capi/mod.rs"] {
+        for file in [
+            "abi/src/lib.rs",
+            "compute/src/lib.rs",
+            "runtime/src/lib.rs",
+            "runtime/src/capi/mod.rs",
+        ] {
             assert!(fs::metadata(dir.path().join(file)).unwrap().len() > 500, "{file}");
         }
         for cut in [1, 20, SOURCES.len() / 2, SOURCES.len() - 1] {

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const CRATES: [(&str, &str); 7] = [
+const CRATES: [(&str, &str); 8] = [
     ("tfc-abi", "runtime/abi"),
+    ("tfc-compute", "runtime/compute"),
     ("tfc-kernel", "ir/kernel"),
     ("tfc-ir", "ir"),
     ("tfc-passes", "passes"),

@@ -208,6 +208,12 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
+impl From<tfc_compute::mem::OutOfMemory> for Error {
+    fn from(e: tfc_compute::mem::OutOfMemory) -> Error {
+        Error::io("E0516", e.to_string())
+    }
+}
+
 pub use tfc_abi::names::nearest as closest;
 
 /// `a, b and c`, each in backticks.

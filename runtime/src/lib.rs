@@ -10,8 +10,7 @@
 //! | [`cuda`] | doing so on NVIDIA's GPUs |
 //! | [`state`] | variables and who may touch them when |
 //! | [`queue`], [`reader`] | elements between threads, records from files |
-//! | [`pool`] | threads |
-//! | [`gemm`], [`conv`] | contractions |
+//! | [`tfc_compute`] | contractions, threads, memory |
 //! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
 //! | [`files`] | the one way files are written |
 //! | [`net`] | several processes that train as one |
@@ -24,7 +23,7 @@
 //! - No input (feeds, files, state, command line) can make it panic: every
 //!   failure is an [`Error`] with a code.
 //! - Results do not depend on the number of threads.
-//! - It knows nothing of graphs: only `tfc-abi`.
+//! - It knows nothing of graphs: only `tfc-abi` and [`tfc_compute`].
 
 pub mod bind;
 mod call;
@@ -32,28 +31,21 @@ pub mod calls;
 pub mod capi;
 pub mod checkpoint;
 pub mod cli;
-pub mod conv;
 pub mod cuda;
 mod device;
 pub mod error;
 pub mod exec;
 pub mod files;
-pub mod gemm;
 mod geometry;
-#[doc(hidden)]
-pub mod guard;
-pub mod half;
 pub mod hash;
 mod indices;
 pub mod io;
-pub mod mem;
 pub mod model;
 pub mod net;
 mod numerics;
 pub mod parts;
 pub mod peaks;
 mod place;
-pub mod pool;
 pub mod profile;
 pub mod queue;
 pub mod reader;
@@ -67,6 +59,8 @@ pub use call::{CallOptions, CancelToken};
 pub use error::{Error, ErrorCode, ErrorKind, Result};
 pub use model::{Model, ModelOptions, Prepared, Print};
 pub use place::Choice;
-pub use pool::Pool;
 pub use sandbox::Sandbox;
 pub use tensor::{FeedView, ResultView, TensorBuf};
+#[doc(hidden)]
+pub use tfc_compute::guard;
+pub use tfc_compute::{Pool, conv, gemm, half, mem, pool};

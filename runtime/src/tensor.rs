@@ -1,7 +1,7 @@
 //! Tensors at the edge of a program: what callers feed and what they get.
 
 use crate::error::{Error, Result};
-use crate::mem::{Bytes, too_large};
+use crate::mem::{Bytes, OutOfMemory};
 use std::fmt::Write as _;
 use tfc_abi::DType;
 
@@ -37,7 +37,7 @@ pub struct TensorBuf {
 
 impl TensorBuf {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<TensorBuf> {
-        let len = byte_len(dtype, shape).ok_or_else(|| too_large(usize::MAX))?;
+        let len = byte_len(dtype, shape).ok_or(OutOfMemory(usize::MAX))?;
         Ok(TensorBuf { dtype, shape: shape.to_vec(), data: Bytes::zeroed(len)? })
     }
 

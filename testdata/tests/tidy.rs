@@ -83,10 +83,14 @@ fn crates_know_only_whom_they_may() {
         ("runtime/abi", &[]),
         ("ir/kernel", &["tfc-abi"]),
         ("ir", &["tfc-abi", "tfc-kernel"]),
-        ("runtime", &["tfc-abi"]),
+        ("runtime/compute", &["tfc-abi"]),
+        ("runtime", &["tfc-abi", "tfc-compute"]),
         ("passes", &["tfc-abi", "tfc-ir"]),
         ("codegen", &["tfc-abi", "tfc-kernel"]),
-        ("compiler", &["tfc-abi", "tfc-ir", "tfc-passes", "tfc-codegen", "tfc-runtime"]),
+        (
+            "compiler",
+            &["tfc-abi", "tfc-compute", "tfc-ir", "tfc-passes", "tfc-codegen", "tfc-runtime"],
+        ),
     ];
     for (dir, allowed) in allowed {
         let manifest = fs::read_to_string(root().join(dir).join("Cargo.toml")).unwrap();

@@ -1,6 +1,6 @@
 //! Makes the object that compiled programs link: the runtime, whole and private.
 //!
-//! `rustc` alone compiles the two crates, which depend on nothing else, from
+//! `rustc` alone compiles the three crates, which depend on nothing else, from
 //! wherever their sources are: no workspace, lock file, registry or network has
 //! a part in it. The archive is joined into one relocatable object (`ld -r`),
 //! and all its symbols made local but four, which have a hash of the object in
@@ -29,8 +29,11 @@ const EXPORTS: [&str; 4] = [TABLE, MAIN, CUDA, CONV];
 /// Where the sources are.
 pub struct Sources<'a> {
     pub abi: &'a Path,
+    pub compute: &'a Path,
     pub runtime: &'a Path,
 }
+
+const FAST: &str = "opt-level=3";
 
 pub struct Build<'a> {
     pub sources: Sources<'a>,
@@ -71,23 +74,33 @@ impl Build<'_> {
     }
 
     fn compile(&self) -> Result<PathBuf, String> {
-        let abi = self.scratch.join("libtfc_abi.rlib");
+        let abi = ("tfc_abi", self.scratch.join("libtfc_abi.rlib"));
+        let compute = ("tfc_compute", self.scratch.join("libtfc_compute.rlib"));
         let archive = self.scratch.join("libtfc_runtime.a");
-        let mut rustc = self.rustc("tfc_abi", "rlib", self.sources.abi);
-        run(rustc.arg("-o").arg(&abi))?;
-        let mut rustc = self.rustc("tfc_runtime", "staticlib", self.sources.runtime);
+        let mut rustc = self.rustc(abi.0, self.sources.abi, &[], FAST);
+        run(rustc.args(["--crate-type", "rlib", "-o"]).arg(&abi.1))?;
+        let mut rustc = self.rustc(compute.0, self.sources.compute, &[&abi], FAST);
+        run(rustc.args(["--crate-type", "rlib", "-o"]).arg(&compute.1))?;
+        let mut rustc = self.rustc(TABLE, self.sources.runtime, &[&abi, &compute], FAST);
         if !self.quick {
             rustc.args(["-C", "lto=fat"]);
         }
-        let mut dependency = OsString::from("tfc_abi=");
-        dependency.push(&abi);
-        run(rustc.arg("--extern").arg(dependency).arg("-o").arg(&archive))?;
+        run(rustc.args(["--crate-type", "staticlib", "-o"]).arg(&archive))?;
         Ok(archive)
     }
 
-    fn rustc(&self, name: &str, kind: &str, dir: &Path) -> Command {
+    fn rustc(
+        &self,
+        name: &str,
+        dir: &Path,
+        dependencies: &[&(&str, PathBuf)],
+        level: &str,
+    ) -> Command {
         let mut rustc = Command::new(&self.rustc);
-        rustc.args(["--crate-name", name, "--edition", "2024", "--crate-type", kind]);
+        rustc.args(["--crate-name", name, "--edition", "2024"]);
+        for (name, file) in dependencies {
+            rustc.arg("--extern").arg(with(&format!("{name}="), file));
+        }
         rustc.args(["--target", self.target, "--cap-lints", "allow"]);
         rustc.args(["-C", "panic=abort", "-C", "strip=debuginfo"]);
         if self.quick {
@@ -95,7 +108,7 @@ impl Build<'_> {
             rustc.args(["-C", "opt-level=1", "-C", "codegen-units=16", "-C"]);
             rustc.arg(with("incremental=", &cache));
         } else {
-            rustc.args(["-C", "opt-level=3", "-C", "codegen-units=1"]);
+            rustc.args(["-C", level, "-C", "codegen-units=1"]);
             // A quarter of the usual limit made the MLP's program 9 % smaller; training steps
             // of the MLP and of ResNet-50 took as long as before.
             rustc.args(["-C", "llvm-args=-inline-threshold=60"]);

@@ -2,7 +2,7 @@
 
 use super::{Handle, guard, items, limit, model, null, number, text};
 use crate::error::{Error, Result};
-use crate::mem::too_large;
+use crate::mem::OutOfMemory;
 use crate::tensor::{FeedView, ResultView, byte_len};
 use std::ffi::{c_char, c_int, c_void};
 use tfc_abi::DType;
@@ -99,7 +99,7 @@ pub fn dtype_of(code: u32) -> Result<DType> {
 }
 
 fn uncountable() -> Error {
-    too_large(usize::MAX)
+    OutOfMemory(usize::MAX).into()
 }
 
 /// # Safety

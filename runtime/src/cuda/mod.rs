@@ -129,7 +129,7 @@ fn info(driver: &Driver, device: c_int) -> Result<Info> {
         unsafe { (driver.device_name)(name.as_mut_ptr().cast(), name.len() as c_int, device) };
     driver.check(status, "asking the GPU's name")?;
     let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
-    let attribute = |which| {
+    let attribute = |which| -> Result<u32> {
         let mut value = 0;
         // SAFETY: the driver writes a number.
         let status = unsafe { (driver.device_attribute)(&raw mut value, which, device) };

@@ -87,7 +87,8 @@ impl ConvArgs<'_> {
 /// [`TFC_CONV`], which programs that convolve name in their descriptor, so that the others
 /// are linked without it.
 pub struct Entry {
-    pub(crate) conv: unsafe fn(&Pool, &ConvArgs<'_>, Option<BlockFn<'_>>),
+    /// [`conv()`].
+    pub conv: unsafe fn(&Pool, &ConvArgs<'_>, Option<BlockFn<'_>>),
 }
 
 /// See [`Entry`].

@@ -3,11 +3,11 @@
 use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
-use tfc_runtime::Pool;
-use tfc_runtime::conv::{ConvArgs, conv, real, simple};
-use tfc_runtime::gemm::arch;
-use tfc_runtime::gemm::prepack::{PackCache, Stays};
-use tfc_runtime::half::{bf16, f16};
+use tfc_compute::Pool;
+use tfc_compute::conv::{ConvArgs, conv, real, simple};
+use tfc_compute::gemm::arch;
+use tfc_compute::gemm::prepack::{PackCache, Stays};
+use tfc_compute::half::{bf16, f16};
 
 struct Random(u64);
 

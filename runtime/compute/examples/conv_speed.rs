@@ -1,6 +1,6 @@
 //! Speed of convolutions and their gradients, layer by layer of known networks.
 //!
-//! `cargo run --release -p tfc-runtime --example conv_speed -- [THREADS] [NAME]`
+//! `cargo run --release -p tfc-compute --example conv_speed -- [THREADS] [NAME]`
 //!
 //! The first column counts images; layers are those of training with small
 //! batches. Numbers are GFLOP/s of the best of many calls.
@@ -11,8 +11,8 @@ mod clock;
 use clock::now;
 use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
-use tfc_runtime::Pool;
-use tfc_runtime::conv::{ConvArgs, conv};
+use tfc_compute::Pool;
+use tfc_compute::conv::{ConvArgs, conv};
 
 /// Name, images, channels in and out, rows and columns, kernel, stride, padding,
 /// groups.

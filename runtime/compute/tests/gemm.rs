@@ -2,11 +2,11 @@
 
 use std::sync::Mutex;
 use tfc_abi::DType;
-use tfc_runtime::Pool;
-use tfc_runtime::gemm::kernel::Real;
-use tfc_runtime::gemm::prepack::{PackCache, Stays};
-use tfc_runtime::gemm::{MatMulArgs, arch, matmul, real};
-use tfc_runtime::half::{bf16, f16};
+use tfc_compute::Pool;
+use tfc_compute::gemm::kernel::Real;
+use tfc_compute::gemm::prepack::{PackCache, Stays};
+use tfc_compute::gemm::{MatMulArgs, arch, matmul, real};
+use tfc_compute::half::{bf16, f16};
 
 /// Small reproducible numbers.
 struct Random(u64);

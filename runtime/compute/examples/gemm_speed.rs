@@ -1,14 +1,14 @@
 //! Speed of products on one thread, beside matrixmultiply's.
 //!
-//! `cargo run --release -p tfc-runtime --example gemm_speed`
+//! `cargo run --release -p tfc-compute --example gemm_speed`
 
 #[path = "clock/mod.rs"]
 mod clock;
 
 use clock::now;
 use tfc_abi::DType;
-use tfc_runtime::Pool;
-use tfc_runtime::gemm::{MatMulArgs, matmul};
+use tfc_compute::Pool;
+use tfc_compute::gemm::{MatMulArgs, matmul};
 
 /// Best time of a call, in seconds, over about `budget` seconds.
 fn best(threads: usize, budget: f64, mut call: impl FnMut()) -> f64 {

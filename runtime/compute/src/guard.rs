@@ -36,7 +36,7 @@ pub fn mode() -> Guard {
 }
 
 /// One element of the largest type, for empty buffers to point at.
-pub(crate) fn nothing() -> Option<*mut u8> {
+pub fn nothing() -> Option<*mut u8> {
     static NOTHING: [OnceLock<Option<Bytes>>; 2] = [OnceLock::new(), OnceLock::new()];
     let cell = match mode() {
         Guard::Off => return None,

@@ -1,6 +1,6 @@
 //! The 16-bit floats against the `half` crate, and against the definition.
 
-use tfc_runtime::half::{bf16, f16};
+use tfc_compute::half::{bf16, f16};
 
 #[test]
 fn every_half_widens() {

@@ -1,6 +1,5 @@
 //! Aligned byte memory.
 
-use crate::error::{Error, Result};
 use crate::guard::{self, Guard, Pages};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
@@ -35,21 +34,21 @@ impl Bytes {
         Bytes { ptr: NonNull::without_provenance(ALIGN), len: 0, skip: 0, mapped: 0 }
     }
 
-    /// `len` zero bytes, or an error that says how much was asked for.
-    pub fn zeroed(len: usize) -> Result<Bytes> {
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> Result<Bytes, OutOfMemory> {
         if len == 0 {
             return Ok(Bytes::empty());
         }
         let mode = guard::mode();
         if mode != Guard::Off {
-            let pages = guard::map(len, mode).ok_or_else(|| too_large(len))?;
-            let ptr = NonNull::new(pages.ptr).ok_or_else(|| too_large(len))?;
+            let pages = guard::map(len, mode).ok_or(OutOfMemory(len))?;
+            let ptr = NonNull::new(pages.ptr).ok_or(OutOfMemory(len))?;
             return Ok(Bytes { ptr, len, skip: pages.skip, mapped: pages.total });
         }
-        let layout = layout(len).ok_or_else(|| too_large(len))?;
+        let layout = layout(len).ok_or(OutOfMemory(len))?;
         // SAFETY: the layout is not empty.
         let block = unsafe { alloc_zeroed(layout) };
-        let block = NonNull::new(block).ok_or_else(|| too_large(len))?;
+        let block = NonNull::new(block).ok_or(OutOfMemory(len))?;
         let skip = block.addr().get().next_multiple_of(BUFFER_ALIGN) - block.addr().get();
         // SAFETY: less than an alignment is skipped, by which the block is larger.
         let ptr = unsafe { block.add(skip) };
@@ -57,14 +56,14 @@ impl Bytes {
         Ok(Bytes { ptr, len, skip, mapped: 0 })
     }
 
-    pub fn from_slice(bytes: &[u8]) -> Result<Bytes> {
+    pub fn from_slice(bytes: &[u8]) -> Result<Bytes, OutOfMemory> {
         let mut out = Bytes::zeroed(bytes.len())?;
         out.copy_from_slice(bytes);
         Ok(out)
     }
 
     /// Makes room for `len` bytes; what was there is lost.
-    pub fn reserve(&mut self, len: usize) -> Result<()> {
+    pub fn reserve(&mut self, len: usize) -> Result<(), OutOfMemory> {
         if self.len < len {
             *self = Bytes::empty();
             *self = Bytes::zeroed(len)?;
@@ -106,9 +105,17 @@ fn layout(len: usize) -> Option<Layout> {
 
 const ALIGN: std::num::NonZeroUsize = std::num::NonZeroUsize::new(BUFFER_ALIGN).unwrap();
 
-pub fn too_large(len: usize) -> Error {
-    Error::io("E0516", format!("cannot get {} of memory", human_bytes(len as u64)))
+/// There was no memory of so many bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct OutOfMemory(pub usize);
+
+impl std::fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "cannot get {} of memory", human_bytes(self.0 as u64))
+    }
 }
+
+impl std::error::Error for OutOfMemory {}
 
 /// `1.5 MiB`.
 pub fn human_bytes(n: u64) -> String {
@@ -196,7 +203,7 @@ mod tests {
     #[test]
     fn absurd_sizes_are_errors() {
         for len in [usize::MAX, isize::MAX as usize] {
-            assert_eq!(Bytes::zeroed(len).unwrap_err().code(), "E0516");
+            assert_eq!(Bytes::zeroed(len).unwrap_err(), OutOfMemory(len));
         }
         assert_eq!(human_bytes(1536), "1.5 KiB");
         assert_eq!(human_bytes(12), "12 bytes");
