@@ -95,6 +95,7 @@ impl JitProgram {
             gpu_len: self.gpu.len(),
             gpu_driver: self.gpu_driver,
             conv: std::ptr::null(),
+            jobs: std::ptr::null(),
         }
     }
 

@@ -30,6 +30,8 @@ pub struct ObjectOptions {
     /// What of the runtime convolves, by its symbol: programs that do not are linked
     /// without it.
     pub conv: String,
+    /// What of the runtime makes it part of a job, likewise, for programs that can be.
+    pub jobs: String,
 }
 
 /// Code for GPUs beside that for the CPU.
@@ -94,6 +96,11 @@ pub fn object(program: &Program, options: &ObjectOptions) -> Result<Vec<u8>, Cod
     if convolves(&program.plan) {
         let conv = module.declare_data(&options.conv, Linkage::Import, false, false);
         parts.push((offset_of!(ProgramDesc, conv), conv.map_err(backend)?));
+    }
+    // Of a library, who uses it is in charge.
+    if matches!(options.exports, Exports::Main { .. }) && program.plan.fits_a_job() {
+        let jobs = module.declare_data(&options.jobs, Linkage::Import, false, false);
+        parts.push((offset_of!(ProgramDesc, jobs), jobs.map_err(backend)?));
     }
     descriptor(&mut module, desc, program, tables.len(), gpu_len, &parts)?;
     match &options.exports {

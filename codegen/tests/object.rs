@@ -95,6 +95,7 @@ fn a_linked_program_runs_every_version() {
         triple: None,
         gpu: None,
         conv: "tfc_conv".into(),
+        jobs: "tfc_jobs".into(),
     };
     std::fs::write(path("demo.o"), object(&program(DType::F32), &options).unwrap()).unwrap();
     std::fs::write(path("main.c"), C).unwrap();
@@ -131,6 +132,7 @@ fn objects_may_call_the_c_library() {
             triple: None,
             gpu: None,
             conv: "tfc_conv".into(),
+            jobs: "tfc_jobs".into(),
         };
         assert!(object(&program(DType::F64), &options).is_ok());
     }

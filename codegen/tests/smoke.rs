@@ -70,8 +70,14 @@ fn jit_runs_every_tail() {
 fn objects_are_deterministic() {
     for cpu in [Cpu::Portable, Cpu::Baseline] {
         let exports = Exports::Main { function: "tfc_main".into() };
-        let options =
-            ObjectOptions { exports, cpu, triple: None, gpu: None, conv: "tfc_conv".into() };
+        let options = ObjectOptions {
+            exports,
+            cpu,
+            triple: None,
+            gpu: None,
+            conv: "tfc_conv".into(),
+            jobs: "tfc_jobs".into(),
+        };
         let bytes = object(&program(), &options).unwrap();
         assert!(bytes.starts_with(b"\x7fELF") || !cfg!(target_os = "linux"));
         assert_eq!(bytes, object(&program(), &options).unwrap());

@@ -162,7 +162,8 @@ impl Emitter<'_> {
             }
         };
         let conv = runtime_object::symbol(runtime_object::CONV, &target.id);
-        let options = ObjectOptions { exports, cpu: self.cpu, triple, gpu, conv };
+        let jobs = runtime_object::symbol(runtime_object::JOBS, &target.id);
+        let options = ObjectOptions { exports, cpu: self.cpu, triple, gpu, conv, jobs };
         tfc_codegen::object(self.program, &options).map_err(no_code)
     }
 

@@ -21,6 +21,10 @@ impl Program for Small {
         // SAFETY: the descriptor is static and right.
         unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
     }
+
+    fn jobs(&self) -> Option<&'static cli::jobs::Jobs> {
+        Some(&cli::jobs::TFC_JOBS)
+    }
 }
 
 struct Dir {
@@ -358,6 +362,10 @@ fn renames_end_where_names_do() {
         fn load(&self, options: ModelOptions) -> Result<Model> {
             // SAFETY: the descriptor is static and right.
             unsafe { Model::load_with(describe(&self.plan()?, &KERNELS, &[]), options) }
+        }
+
+        fn jobs(&self) -> Option<&'static cli::jobs::Jobs> {
+            Some(&cli::jobs::TFC_JOBS)
         }
     }
     let d = Dir::new(2);

@@ -20,6 +20,10 @@ impl Program for Small {
         // SAFETY: the descriptor is static and right.
         unsafe { Model::load_with(describe(&small_plan(), &KERNELS, &[]), options) }
     }
+
+    fn jobs(&self) -> Option<&'static cli::jobs::Jobs> {
+        Some(&cli::jobs::TFC_JOBS)
+    }
 }
 
 /// Exit code, standard output, standard error.
@@ -276,6 +280,10 @@ fn says_what_is_not_saved_and_not_trained() {
         }
         fn load(&self, options: ModelOptions) -> Result<Model> {
             Small.load(options)
+        }
+
+        fn jobs(&self) -> Option<&'static cli::jobs::Jobs> {
+            Some(&cli::jobs::TFC_JOBS)
         }
     }
     let predict = |more: &[&str]| {

@@ -65,6 +65,10 @@ impl tfc_runtime::cli::Program for InMemory {
     fn load(&self, options: tfc_runtime::ModelOptions) -> tfc_runtime::Result<Model> {
         module::load(&self.0, options)
     }
+
+    fn jobs(&self) -> Option<&'static tfc_runtime::cli::jobs::Jobs> {
+        Some(&tfc_runtime::cli::jobs::TFC_JOBS)
+    }
 }
 
 /// The graph the command line asks for, and the rest of the command line.

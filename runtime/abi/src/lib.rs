@@ -27,7 +27,7 @@ pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 
 /// A compiled kernel.
 ///
@@ -65,6 +65,9 @@ pub struct ProgramDesc {
     pub gpu_driver: *const u8,
     /// What of the runtime convolves, in a program that does; likewise.
     pub conv: *const u8,
+    /// What of the runtime makes a program part of a job of several processes, in one that
+    /// can be; likewise.
+    pub jobs: *const u8,
 }
 
 /// All kernels of a program, for CPUs with certain features.

@@ -21,6 +21,8 @@
 //! that takes `rows_K` leaves all other rows as they are, and is to be given none of
 //! them; one that takes `grad_K` is given the whole gradient.
 
+use crate::plan::Entry;
+
 /// The dim of updates that work on any number of elements.
 pub const ELEMENTS: &str = "elements__";
 
@@ -84,6 +86,17 @@ impl crate::plan::Plan {
         let name = &self.entries.get(entry)?.name;
         let of = Some(entry as u32);
         self.entries.iter().position(|e| e.replica_of == of && e.name == *name)
+    }
+
+    /// Whether several processes can run the program together: it was cut for a cluster, an
+    /// entry has a replica, or one changes variables, which may be averaged.
+    pub fn fits_a_job(&self) -> bool {
+        let writes = |(i, e): (usize, &Entry)| {
+            self.init != Some(i as u32) && e.is_for_users() && !e.writes.is_empty()
+        };
+        self.tasks.len() > 1
+            || self.entries.iter().any(|e| e.replica_of.is_some())
+            || self.entries.iter().enumerate().any(writes)
     }
 
     /// A part of an entry.

@@ -28,6 +28,7 @@ pub use call::{Feed, Tensor};
 pub use limit::Cancel;
 pub use signature::Signature;
 
+use crate::cli::jobs::Jobs;
 use crate::cli::{self, Console, Program};
 use crate::error::{Error, Result};
 use crate::model::{Model, ModelOptions, Print};
@@ -342,6 +343,11 @@ impl Program for Linked<'_> {
     fn load(&self, options: ModelOptions) -> Result<Model> {
         // SAFETY: as above.
         unsafe { Model::load_with(self.0, options) }
+    }
+
+    fn jobs(&self) -> Option<&'static Jobs> {
+        // SAFETY: as above; it names `TFC_JOBS`, or nothing.
+        unsafe { self.0.jobs.cast::<Jobs>().as_ref() }
     }
 }
 

@@ -23,6 +23,7 @@ pub mod bench;
 mod boundary;
 mod checkpoints;
 mod destinations;
+pub mod jobs;
 mod progress;
 mod rows;
 mod served;
@@ -92,6 +93,8 @@ impl Console<'_> {
 pub trait Program {
     fn plan(&self) -> Result<Plan>;
     fn load(&self, options: ModelOptions) -> Result<Model>;
+    /// What it takes to be part of a job; none of a program that cannot be.
+    fn jobs(&self) -> Option<&'static jobs::Jobs>;
 }
 
 /// Exit code of a run that was asked to stop, has saved, and can be resumed (the
@@ -180,50 +183,18 @@ fn command(
         args,
         team: &alone,
         tasks: None,
-        options: CallOptions::new(),
+        options: call_options(args),
     };
     session.check_names()?;
-    if !bench && let Some(group) = tasks::join(&plan, args)? {
-        let options = call_options(args);
-        let session = Session { tasks: Some(group.clone()), options, ..session };
-        if !group.is_chief() {
-            let model = session.prepared(program, session.load_options()?, console)?;
-            return tasks::serve(&model, group).map(|()| End::Done);
-        }
-        session.say(console, &tasks::describe(&plan, &group));
-        destinations::check(&session)?;
-        session.advise(console);
-        return session.execute(program, bench, console);
-    }
-    if !bench && let Some(served) = served::Served::find(args)? {
-        return served.run(program, &plan, entry, args, console);
-    }
-    let team = match bench {
-        true => Team::alone(),
-        false => Team::join(&plan, entry, args, session.saves())?,
-    };
-    let args = &team.own_files(args);
-    if !team.is_chief() {
-        // The chief does the talking; errors are everybody's own.
-        let helper = Team::strip(args);
-        let (mut out, mut err) = (std::io::sink(), std::io::stderr());
-        let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
-        let session = Session {
-            plan: &plan,
-            entry,
-            args: &helper,
-            team: &team,
-            tasks: None,
-            options: CallOptions::new(),
-        };
-        return session.execute(program, bench, &mut silent);
-    }
-    let options = call_options(args);
-    let session = Session { plan: &plan, entry, args, team: &team, tasks: None, options };
-    if let Some(text) = team.describe() {
-        session.say(console, &text);
-    }
     if !bench {
+        match program.jobs() {
+            Some(jobs) => {
+                if let Some(end) = (jobs.run)(&session, program, console)? {
+                    return Ok(end);
+                }
+            }
+            None => jobs::none(&session)?,
+        }
         destinations::check(&session)?;
         session.advise(console);
     }
@@ -344,7 +315,11 @@ impl Session<'_> {
             false => Checkpoints::open(self, console)?,
         };
         let model = Arc::new(self.load(program, checkpoints.as_ref(), console)?);
-        served::attach(self, &model)?;
+        if self.args.cluster.is_some()
+            && let Some(jobs) = program.jobs()
+        {
+            (jobs.attach)(self, &model)?;
+        }
         self.team.begin(&model)?;
         if let Some(group) = &self.tasks {
             model.lead(group.clone())?;

@@ -11,7 +11,7 @@ use super::batches::{self, DataSet, permutation};
 use super::checkpoints::{Checkpoints, Position};
 use super::progress::Progress;
 use super::sums::Sums;
-use super::team::Team;
+use super::team::{self, Team};
 use super::{Console, End, Program, Ran, Session, signals};
 use crate::call::CallOptions;
 use crate::checkpoint;
@@ -54,10 +54,7 @@ impl Served {
             }
             (Some(job), ..) => job,
             (None, None, _) => return Ok(None),
-            (None, Some(_), _) => {
-                return Err(Error::usage(ErrorCode::BAD_JOB, "there are no parameter servers")
-                    .help("start the job with `tfc launch --ps 1 --workers 2 ..`"));
-            }
+            (None, Some(mode), _) => return Err(team::nobody(mode)),
         };
         job.timeout = args.peer_timeout.unwrap_or(job.timeout);
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);

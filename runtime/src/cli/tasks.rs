@@ -53,7 +53,7 @@ fn named(plan: &Plan, role: &str) -> Result<Job> {
     Job::of_task(rank, plan.tasks.len(), at)
 }
 
-fn not_cut(role: &str) -> Error {
+pub(super) fn not_cut(role: &str) -> Error {
     Error::usage(ErrorCode::BAD_JOB, format!("the program has no task `{role}`"))
         .note("it was not cut for a cluster")
         .help("compile it with `tfc compile --cluster FILE.toml`")

@@ -38,18 +38,17 @@ impl Team {
     }
 
     /// Joins the job that the environment describes, if there is one.
-    pub(super) fn join(plan: &Plan, entry: usize, args: &Args, saves: bool) -> Result<Team> {
+    pub(super) fn join(
+        plan: &Plan,
+        entry: usize,
+        args: &Args,
+        saves: bool,
+    ) -> Result<Option<Team>> {
         if args.mode == Some(Mode::Local) {
-            return Ok(Team::alone());
+            return Ok(None);
         }
         let Some(mut job) = Job::from_environment()? else {
-            if let Some(mode @ (Mode::Sync | Mode::Average)) = args.mode {
-                let mode = if mode == Mode::Sync { "sync" } else { "average" };
-                return Err(Error::usage(ErrorCode::BAD_JOB, "there is nobody to train with")
-                    .note(format!("`--mode {mode}` needs the environment of a launcher"))
-                    .help("start the processes with `tfc launch -n 2 ..`, `mpirun` or `srun`"));
-            }
-            return Ok(Team::alone());
+            return args.mode.map_or(Ok(None), |mode| Err(nobody(mode)));
         };
         job.timeout = args.peer_timeout.unwrap_or(job.timeout);
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
@@ -65,7 +64,7 @@ impl Team {
         let own = |text: &str| text.contains(RANK);
         let private = args.feeds.iter().chain(&args.data).any(|(_, text)| own(text));
         let group = Group::join(&job, &plan.graph_hash)?;
-        Ok(Team { group: Some(Arc::new(group)), average, private, saves })
+        Ok(Some(Team { group: Some(Arc::new(group)), average, private, saves }))
     }
 
     pub(super) fn size(&self) -> usize {
@@ -237,7 +236,22 @@ impl Team {
     }
 }
 
-fn nothing_to_share(e: &Entry, size: usize) -> Error {
+/// A mode was asked for that takes other processes, and there are none.
+pub(super) fn nobody(mode: Mode) -> Error {
+    let mode = match mode {
+        Mode::Average => "average",
+        Mode::Local | Mode::Sync => "sync",
+        Mode::PsSync | Mode::PsAsync | Mode::Backup => {
+            return Error::usage(ErrorCode::BAD_JOB, "there are no parameter servers")
+                .help("start the job with `tfc launch --ps 1 --workers 2 ..`");
+        }
+    };
+    Error::usage(ErrorCode::BAD_JOB, "there is nobody to train with")
+        .note(format!("`--mode {mode}` needs the environment of a launcher"))
+        .help("start the processes with `tfc launch -n 2 ..`, `mpirun` or `srun`")
+}
+
+pub(super) fn nothing_to_share(e: &Entry, size: usize) -> Error {
     Error::usage(
         ErrorCode::CANNOT_SHARE,
         format!("`{}` has nothing that {size} workers could do together", e.name),

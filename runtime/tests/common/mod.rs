@@ -180,6 +180,7 @@ pub fn describe(plan: &Plan, kernels: &[KernelFn], consts: &[u8]) -> &'static Pr
         gpu_len: 0,
         gpu_driver: std::ptr::null(),
         conv: (&raw const tfc_runtime::conv::TFC_CONV).cast(),
+        jobs: std::ptr::null(),
     }))
 }
 
