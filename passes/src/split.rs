@@ -3,7 +3,8 @@
 //! Large tensors are reduced to a scalar in two steps, so that threads share the
 //! work: rows of the tensor first, then what is left of each. A kernel's iterations
 //! are what threads share, and a reduction to a scalar has one. The rows depend on
-//! sizes alone, never on the number of threads, and so do the bits of the result.
+//! sizes alone, never on the number of threads, and so do the bits of the result. A
+//! size that is known only when the program runs counts as large.
 //!
 //! Many tensors are joined a few at a time. An element of a join is looked for in
 //! each operand, so joining n of them at once takes time and code for n at every
@@ -102,8 +103,10 @@ struct Cut {
 enum Rows {
     /// Its first axes, this many, count the rows.
     Axes(usize),
-    /// This many elements, in order, cut into rows of [`FLAT_ROW`].
-    Flat(i64),
+    /// The elements in order, cut into rows of [`FLAT_ROW`].
+    Flat,
+    /// Its first axis, whose size is known when it runs, cut into rows of this many.
+    First(i64),
 }
 
 /// The rows to reduce first, if this is a large reduction to a scalar.
@@ -123,11 +126,17 @@ fn cut(func: &Func, node: &Node) -> Option<Cut> {
         let enough = |n: &usize| {
             known(&from.shape[..*n]).is_some_and(|rows| rows >= MANY && all / rows >= ROW)
         };
-        return Some(cut((1..from.rank()).find(enough).map_or(Rows::Flat(all), Rows::Axes)));
+        return Some(cut((1..from.rank()).find(enough).map_or(Rows::Flat, Rows::Axes)));
     }
-    // Sizes of a run: all axes up to the last such size, if rows are long.
-    let first = 1 + from.shape.iter().rposition(|d| d.as_const().is_none())?;
-    (known(&from.shape[first..])? >= ROW).then_some(cut(Rows::Axes(first)))
+    // Sizes of a run: all axes up to the last such size, if rows are long; else the axis of
+    // that size is in the rows, and cut if it is the first.
+    let last = from.shape.iter().rposition(|d| d.as_const().is_none())?;
+    Some(cut(match (known(&from.shape[last + 1..])?, last) {
+        (0, _) => return None,
+        (ROW.., _) => Rows::Axes(last + 1),
+        (each, 0) => Rows::First(FLAT_ROW / each),
+        _ => Rows::Axes(last),
+    }))
 }
 
 fn in_steps(e: &dyn Emit, op: Op, cut: &Cut, x: V) -> V {
@@ -137,27 +146,42 @@ fn in_steps(e: &dyn Emit, op: Op, cut: &Cut, x: V) -> V {
             let inner = reduce(e, op, x, first..rank);
             reduce(e, op, inner, 0..first)
         }
-        Rows::Flat(all) => {
-            let flat = e.reshape(x, &[Dim::constant(all)]);
-            let whole = all / FLAT_ROW * FLAT_ROW;
-            let part = |from: i64, to: i64| {
-                let offset = |n: i64| Attr::Shape(vec![Dim::constant(n)]);
-                let attrs = Attrs::none()
-                    .with("starts", offset(from))
-                    .with("ends", offset(to))
-                    .with("strides", Attr::Ints(vec![1]));
-                if to - from == all { flat } else { e.emit(Op::Slice, &[flat], attrs) }
+        Rows::Flat => {
+            let all = e.ty(x).elements();
+            let flat = e.reshape(x, &[all]);
+            in_steps(e, op, &Cut { rows: Rows::First(FLAT_ROW), ..*cut }, flat)
+        }
+        Rows::First(row) => {
+            let shape = e.ty(x).shape.clone();
+            let (size, inner) = (&shape[0], &shape[1..]);
+            let count = size.floor_div(row);
+            let whole = count.clone() * Dim::constant(row);
+            let part = |from: &Dim, to: &Dim| match from.is_zero() && to == size {
+                true => x,
+                false => slice(e, x, from, to),
             };
-            let shape = [Dim::constant(whole / FLAT_ROW), Dim::constant(FLAT_ROW)];
-            let lines = e.reshape(part(0, whole), &shape);
-            let total = in_steps(e, op, &Cut { rows: Rows::Axes(1), ..*cut }, lines);
-            if whole == all {
+            let rows = [&[count, Dim::constant(row)], inner].concat();
+            let rows = e.reshape(part(&Dim::constant(0), &whole), &rows);
+            let total = in_steps(e, op, &Cut { rows: Rows::Axes(1), ..*cut }, rows);
+            if whole == *size {
                 return total;
             }
-            let rest = reduce(e, op, part(whole, all), 0..1);
+            let rest = reduce(e, op, part(&whole, size), 0..shape.len());
             e.emit(cut.combine, &[total, rest], Attrs::none())
         }
     }
+}
+
+/// A range of the first axis.
+fn slice(e: &dyn Emit, x: V, from: &Dim, to: &Dim) -> V {
+    let shape = e.ty(x).shape.clone();
+    let (mut starts, mut ends) = (vec![Dim::constant(0); shape.len()], shape.clone());
+    (starts[0], ends[0]) = (from.clone(), to.clone());
+    let attrs = Attrs::none()
+        .with("starts", Attr::Shape(starts))
+        .with("ends", Attr::Shape(ends))
+        .with("strides", Attr::Ints(vec![1; shape.len()]));
+    e.emit(Op::Slice, &[x], attrs)
 }
 
 fn reduce(e: &dyn Emit, op: Op, x: V, axes: std::ops::Range<usize>) -> V {

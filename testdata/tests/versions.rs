@@ -135,7 +135,7 @@ fn the_corpus_has_the_same_bits_on_every_cpu() {
 /// vectors, the threads, or what else is computed in the same loop.
 #[test]
 fn a_sum_has_the_same_bits_at_any_thread_count_alone_and_fused() {
-    let text = "graph g\ndim N\n\
+    let text = "graph g\ndim N\ndim M\n\
                 entry square(x: f32[300, 512]) -> (s: f32[]) { return sum(x) }\n\
                 entry square2(x: f32[300, 512]) -> (s: f32[], t: f32[], u: f32[]) {\n\
                 \x20 return sum(x), sum(sin(x) * exp(x) + erf(x)), max(x * x)\n}\n\
@@ -144,7 +144,16 @@ fn a_sum_has_the_same_bits_at_any_thread_count_alone_and_fused() {
                 \x20 return sum(x), sum(exp(x) * x)\n}\n\
                 entry run(x: f32[N, 512]) -> (s: f32[]) { return sum(x) }\n\
                 entry run2(x: f32[N, 512]) -> (s: f32[], t: f32[]) {\n\
-                \x20 return sum(x), sum(tanh(x) * x)\n}\n";
+                \x20 return sum(x), sum(tanh(x) * x)\n}\n\
+                entry long(x: f32[N]) -> (s: f32[]) { return sum(x) }\n\
+                entry long2(x: f32[N]) -> (s: f32[], t: f32[]) {\n\
+                \x20 return sum(x), sum(exp(x) * x)\n}\n\
+                entry few(x: f32[N, 10]) -> (s: f32[]) { return sum(x) }\n\
+                entry few2(x: f32[N, 10]) -> (s: f32[], t: f32[]) {\n\
+                \x20 return sum(x), sum(exp(x) * x)\n}\n\
+                entry grid(x: f32[N, M]) -> (s: f32[]) { return sum(x) }\n\
+                entry grid2(x: f32[N, M]) -> (s: f32[], t: f32[]) {\n\
+                \x20 return sum(x), sum(exp(x) * x)\n}\n";
     let graph = tfc::parse(text).expect("a graph");
     let mut sums: BTreeMap<&str, Vec<(String, Tensor)>> = BTreeMap::new();
     for threads in 1..=3 {
@@ -153,9 +162,14 @@ fn a_sum_has_the_same_bits_at_any_thread_count_alone_and_fused() {
             .expect("a program");
         for cpu in cpus() {
             let module = Module::from_compiled_for(&compiled, &options, cpu).expect("a module");
-            for (entry, shape) in
-                [("square", &[300, 512][..]), ("flat", &[70003]), ("run", &[300, 512])]
-            {
+            for (entry, shape) in [
+                ("square", &[300, 512][..]),
+                ("flat", &[70003]),
+                ("run", &[300, 512]),
+                ("long", &[70003]),
+                ("few", &[7001, 10]),
+                ("grid", &[301, 211]),
+            ] {
                 let count: usize = shape.iter().product();
                 let values: Vec<f64> =
                     (0..count).map(|i| 1.0 / (i as f64 % 977.0 + 1.7) - 0.2).collect();
@@ -207,4 +221,33 @@ fn most_kernels_have_wide_versions() {
     }
     println!("{wide} of {all} kernels are wide; not: {reasons:?}");
     assert!(wide * 10 > all * 9, "{wide} of {all} kernels are wide; not: {reasons:?}");
+}
+
+/// A tensor whose size is known only when it runs is reduced by all threads, too.
+#[test]
+fn threads_share_reductions_of_any_size() {
+    let text = "graph g\ndim N\n\
+                entry sums(x: f32[N]) -> f32[] { return sum(x) }\n\
+                entry most(x: f32[N, 10]) -> f32[] { return max(x) }\n\
+                entry mean_square(x: f32[N]) -> f32[] { return mean(x * x) }\n";
+    let module = tfc::compile(&tfc::parse(text).expect("a graph")).expect("a module");
+    for entry in module.model().plan().entries.iter().filter(|e| e.is_for_users()) {
+        let widest = entry.steps.iter().find_map(|step| match step {
+            tfc_abi::plan::Step::Launch(l) if l.splits => Some(l.extent),
+            _ => None,
+        });
+        let extent = &entry.exprs[widest.expect("a launch that threads share") as usize];
+        assert_eq!(extent.eval(&[0]), Some(0), "{}", entry.name);
+        assert!(extent.eval(&[1 << 20]).unwrap_or(0) >= 256, "{}", entry.name);
+    }
+    // Whole rows, none, and some that are left over.
+    for n in [0, 1, 4095, 4096, 4097, 3 * 4096 + 5] {
+        let values: Vec<f64> = (0..n).map(|i| (i % 7) as f64 - 2.0).collect();
+        let feeds = [("x".to_string(), Tensor::from_f64(DType::F32, vec![n], values.clone()))];
+        let got = module.call("sums", &feeds[..]).expect("a call").tensor("out").expect("a sum");
+        assert_eq!(got.to_f64()[0], values.iter().sum::<f64>(), "{n}");
+    }
+    let feeds = [("x".to_string(), Tensor::from_f64(DType::F32, vec![0, 10], vec![]))];
+    let most = module.call("most", &feeds[..]).expect("a call").tensor("out").expect("a result");
+    assert_eq!(most.to_f64()[0], f64::NEG_INFINITY);
 }

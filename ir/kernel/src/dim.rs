@@ -152,7 +152,19 @@ impl Dim {
 
     /// Whether this is at least zero for every value of the named dims.
     pub fn is_never_negative(&self) -> bool {
-        self.terms().iter().all(|(mono, c)| {
+        // A quotient that is taken away is at most what was divided: what whole rows of a
+        // tensor leave over is not negative.
+        let mut least = Dim::constant(0);
+        for (mono, c) in self.terms() {
+            least = least
+                + match mono.as_slice() {
+                    [Atom::FloorDiv(d, by)] if c < 0 && c % by == 0 => {
+                        d.clone() * Dim::constant(c / by)
+                    }
+                    _ => Dim::from_terms(BTreeMap::from([(mono, c)])),
+                };
+        }
+        least.terms().iter().all(|(mono, c)| {
             *c >= 0
                 && mono.iter().all(|atom| match atom {
                     Atom::Sym(_) => true,
@@ -352,6 +364,10 @@ mod tests {
         assert!((Dim::constant(-1) - b.clone()).is_always_negative());
         assert!(!(Dim::constant(0) - b).is_always_negative());
         assert!(Dim::constant(-2).is_always_negative());
+        let b = Dim::sym("B");
+        let rest = |by: i64| b.clone() - b.floor_div(4096) * Dim::constant(by);
+        assert!(rest(4096).is_never_negative() && !rest(4097).is_never_negative());
+        assert!(!rest(8192).is_never_negative());
     }
 
     #[test]
