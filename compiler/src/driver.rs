@@ -388,7 +388,7 @@ fn random_variables(graph: &Graph) -> BTreeSet<String> {
 
 /// Passes lowering cannot do without.
 const REQUIRED: &[&str] =
-    &["checks", "differentiate", "replicas", "expand", "numerics", "place", "partition"];
+    &["checks", "differentiate", "replicas", "expand", "numerics", "place", "partition", "devices"];
 
 /// The passes these options ask for.
 pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
@@ -467,6 +467,7 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Pa
         // A program is shared by its parts or by its examples, not by both.
         replicas: options.replicas && options.cluster.is_none(),
         cluster: options.cluster.clone(),
+        gpus: options.device != Device::Cpu,
         egraph,
         ..tfc_passes::PassOptions::default()
     }

@@ -146,6 +146,20 @@ impl Module {
         Ok(Module { names: names.collect(), model: Arc::new(model), code })
     }
 
+    /// Why the module runs on the CPU although its graph places parts of it on GPUs; none
+    /// if it does not, or if they are there.
+    ///
+    /// ```
+    /// let text = "graph g\nentry f(x: f32[]) -> (y: f32[]) {\n  y = x + 1.0 on \"/gpu:1\"\n  return y\n}";
+    /// let module = tfc::compile(&tfc::parse(text)?)?;
+    /// let why = module.instead().expect("nobody asked for a GPU");
+    /// assert_eq!(why, "it was told to; parts of the graph are placed on `/gpu:0`, `/gpu:1`");
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    pub fn instead(&self) -> Option<String> {
+        self.model.instead_text()
+    }
+
     /// The runtime's view of the module.
     #[doc(hidden)]
     pub fn model(&self) -> &Arc<Model> {

@@ -6,7 +6,8 @@
 //!
 //! [job.worker]
 //! tasks = ["10.0.0.3:7000"]
-//! devices = ["cpu:0", "gpu:0"]                 # of each task; a CPU unless said
+//! devices = ["cpu:0", "gpu:0"]                 # of each task; else a CPU, and a GPU if
+//!                                              # the program is for GPUs
 //!
 //! [net]                                        # for the placer's estimates
 //! bandwidth = "10Gbit"
@@ -36,7 +37,8 @@ pub struct Task {
     pub index: usize,
     /// `HOST:PORT`; empty if only the launcher knows.
     pub address: String,
-    /// `/cpu:0`, `/gpu:0` and so on; the first is where nodes go unless told.
+    /// `/cpu:0`, `/gpu:0` and so on; the first is where nodes go unless told. None if that
+    /// was not said.
     pub devices: Vec<String>,
 }
 
@@ -50,14 +52,21 @@ impl Task {
 impl Cluster {
     /// So many tasks of one job, at addresses that the launcher knows.
     pub fn of(job: &str, tasks: usize) -> Cluster {
-        let task = |index| Task {
-            job: job.to_string(),
-            index,
-            address: String::new(),
-            devices: vec!["/cpu:0".to_string()],
-        };
+        let task =
+            |index| Task { job: job.to_string(), index, address: String::new(), devices: vec![] };
         // 10 Gbit/s, and what a message between two processes takes to be noticed.
         Cluster { tasks: (0..tasks).map(task).collect(), bandwidth: 1.25, latency: 30_000.0 }
+    }
+
+    /// With devices for the tasks that nothing was said of: the CPU, behind a GPU if the
+    /// program is for GPUs.
+    pub(crate) fn with_devices(&self, gpus: bool) -> Cluster {
+        let usual = if gpus { &["/gpu:0", "/cpu:0"][..] } else { &["/cpu:0"] };
+        let mut out = self.clone();
+        for task in out.tasks.iter_mut().filter(|t| t.devices.is_empty()) {
+            task.devices = usual.iter().map(|d| d.to_string()).collect();
+        }
+        out
     }
 
     /// Reads a cluster file; `file` is its name, for messages.
@@ -93,7 +102,7 @@ impl Cluster {
             return Err(format!("the job `{job}` is there twice"));
         }
         let devices = match table.values.get("devices") {
-            None => vec!["/cpu:0".to_string()],
+            None => vec![],
             Some(Value::List(list)) if !list.is_empty() => {
                 let named = |d: &String| format!("/{}", d.trim_start_matches('/'));
                 list.iter().map(named).collect()

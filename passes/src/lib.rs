@@ -10,6 +10,7 @@ pub mod cluster;
 pub mod cost_model;
 pub mod cse;
 pub mod dce;
+pub mod devices;
 pub mod differentiate;
 pub mod egraph;
 pub mod expand;

@@ -7,6 +7,7 @@ use crate::canonicalize::canonicalize;
 use crate::checks::checks;
 use crate::cse::cse;
 use crate::dce::dce;
+use crate::devices::devices;
 use crate::differentiate::differentiate;
 use crate::expand::expand;
 use crate::fold::fold;
@@ -73,6 +74,8 @@ pub struct PassOptions {
     pub replicas: bool,
     /// The processes to cut the graph for.
     pub cluster: Option<crate::cluster::Cluster>,
+    /// The program is for GPUs too.
+    pub gpus: bool,
     /// For places in run-time messages.
     pub sources: SourceMap,
 }
@@ -138,6 +141,12 @@ pub const PASSES: &[Pass] = &[
         name: "partition",
         description: "cut entries into a part for each task, joined by messages",
         run: partition,
+    },
+    Pass {
+        name: "devices",
+        description: "say which device of a process computes what, with copies between them, \
+                      if `on` names one",
+        run: devices,
     },
 ];
 

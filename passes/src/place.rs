@@ -30,6 +30,8 @@ use tfc_ir::text::device;
 use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId};
 use work::Estimates;
 
+pub(crate) use work::nominal;
+
 /// What a run-time dim is taken to be, within its bounds.
 pub(crate) const NOMINAL: i64 = 64;
 
@@ -55,6 +57,7 @@ pub fn place(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
         // It has been cut already.
         return Ok(Passed::new(graph, false));
     }
+    let cluster = &cluster.with_devices(options.gpus);
     let groups = Groups::of(&graph, cluster)?;
     let mut placer = Placer {
         cluster,
@@ -81,7 +84,9 @@ pub fn place(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>> {
     let entries: Vec<Func> = entries.collect();
     let mut vars = placed.vars;
     for (id, var) in vars.iter_mut() {
-        let name = whole(cluster, task_of(groups.vars[&id]), var.device.as_deref());
+        // Queues are the CPU's, whatever else a task has.
+        let kept = (!var.symbol.is_variable()).then_some("/cpu:0");
+        let name = whole(cluster, task_of(groups.vars[&id]), var.device.as_deref().or(kept));
         var.device = Some(name);
     }
     let changed = entries.iter().zip(&graph.entries).any(|(a, b)| differs(a, b))

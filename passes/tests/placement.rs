@@ -45,6 +45,9 @@ entry f(x: f32[B, 8], y: i32[B]) -> (dw: f32[8, 3], total: f32[]) {
 fn every_pass_keeps_placements() {
     let mut checked = 0;
     run_all(load(PLACED), &mut |ran, graph| {
+        if ran.name == "devices" {
+            return;
+        }
         for func in &graph.entries {
             func.walk(&mut |_, node| {
                 checked += 1;
@@ -74,15 +77,134 @@ entry f(x: f32[4]) -> (a: f32[4], b: f32[4]) {
 ";
     let graph = run_all(load(source), &mut |_, _| {});
     let mut devices = vec![];
-    graph.entries[0].walk(&mut |_, node| devices.push(node.device.as_deref().map(str::to_string)));
+    graph.entries[0].walk(&mut |_, node| {
+        let device = node.device.as_deref().unwrap_or("nowhere");
+        devices.push(format!("{} {device}", node.op.name()));
+    });
     devices.sort();
-    assert_eq!(devices, [Some("/gpu:0".to_string()), Some("/gpu:1".to_string())]);
+    // With the param copied to both, and both results to the CPU.
+    let copies = ["copy /cpu:0", "copy /cpu:0", "copy /gpu:0", "copy /gpu:1"];
+    assert_eq!(devices, [&copies[..], &["exp /gpu:0", "exp /gpu:1"]].concat());
+}
+
+/// All passes, then those of devices once more: they find nothing to do.
+fn settled(source: &str, gpus: bool) -> Graph {
+    let all: Vec<&Pass> = PASSES.iter().collect();
+    let options = PassOptions { gpus, ..PassOptions::default() };
+    let graph = run_each(load(source), &all, &options, &mut |_, _| {}).unwrap();
+    let last: Vec<&Pass> = PASSES.iter().filter(|p| p.name == "devices").collect();
+    let mut changed = true;
+    let again = run_each(graph.clone(), &last, &options, &mut |ran, _| changed = ran.changed);
+    assert!(!changed, "{}", text::print(&graph));
+    text::same(&graph, &again.unwrap()).unwrap();
+    let printed = text::print(&graph);
+    text::same(&graph, &load(&printed)).unwrap_or_else(|e| panic!("{e}\n{printed}"));
+    graph
+}
+
+/// The device of every node that computes, by the op's name, and of every variable.
+fn places(graph: &Graph, entry: &str) -> Vec<String> {
+    let mut out = vec![];
+    let func = graph.entries.iter().find(|f| f.name == entry).unwrap();
+    func.walk(&mut |_, node| {
+        if let Some(device) = &node.device {
+            out.push(format!("{} {device}", node.op.name()));
+        }
+    });
+    out
+}
+
+/// What only the CPU does stays there, and all operands of a node are where it is.
+#[test]
+fn the_cpu_keeps_what_only_it_does() {
+    let graph = settled(
+        "graph g
+queue q: fifo(f32[3], capacity: 2)
+entry f(x: f32[3]) -> (y: f32[3]) {
+  on \"/gpu:0\" {
+    enqueue(q, x)
+    z = dequeue(q)
+    y = tanh(z)
+    print(y, label: \"y\")
+    s = argsort(y, axis: 0)
+    y = y + cast(s, to: f32)
+  }
+  return y
+}
+",
+        true,
+    );
+    let found = places(&graph, "f");
+    for wanted in [
+        "enqueue /cpu:0",
+        "dequeue /cpu:0",
+        "tanh /gpu:0",
+        "print /cpu:0",
+        "argsort /cpu:0",
+        "add /gpu:0",
+    ] {
+        assert!(found.iter().any(|f| f == wanted), "{wanted}: {found:?}");
+    }
+    let func = &graph.entries[0];
+    func.walk(&mut |_, node| {
+        for v in &node.operands {
+            let from = func.def(*v).and_then(|d| func.nodes[d].device.clone());
+            let from = from.or_else(|| func.def(*v).is_none().then(|| "/cpu:0".into()));
+            let same = from.is_none() || from == node.device || node.op.name() == "copy";
+            assert!(same, "{} on {:?}: {from:?}", node.op.name(), node.device);
+        }
+    });
+}
+
+/// Variables that nobody placed are with what computes with them; slots of optimizers
+/// with their variables. A part on the CPU of a program for GPUs is one.
+#[test]
+fn variables_are_with_their_users() {
+    let source = "graph g
+use optim
+var v: f32[4] = ones
+var w: f32[4] = ones
+var n: i64[] = 0
+entry f(x: f32[4]) -> (loss: f32[]) {
+  a = x * v on \"FIRST\"
+  b = a * w on \"SECOND\"
+  loss = sum(b * b)
+  minimize loss over [v, w] with optim.momentum(lr: 0.1)
+  assign(n, n + 1)
+  return loss
+}
+";
+    let on = |graph: &Graph, name: &str| {
+        let var = graph.vars.values().find(|v| v.name == name).unwrap();
+        var.device.as_deref().map(str::to_string).unwrap_or_default()
+    };
+    let gpus = source.replace("FIRST", "/gpu:2").replace("SECOND", "/gpu:1");
+    let graph = settled(&gpus, true);
+    assert_eq!((&*on(&graph, "v"), &*on(&graph, "momentum.v.v")), ("/gpu:2", "/gpu:2"));
+    assert_eq!((&*on(&graph, "w"), &*on(&graph, "momentum.w.v")), ("/gpu:1", "/gpu:1"));
+    assert_eq!(on(&graph, "n"), "/gpu:0");
+    let mixed = source.replace("FIRST", "/cpu:0").replace("SECOND", "/cpu");
+    let graph = settled(&mixed, true);
+    let found = places(&graph, "f");
+    assert!(
+        found.iter().any(|f| f == "mul /cpu:0") && found.iter().any(|f| f == "sum /gpu:0"),
+        "{found:?}"
+    );
+    // For the CPU alone there is nothing to say.
+    let plain = settled(&mixed, false);
+    assert!(!text::print(&plain).contains("copy"));
+    let program = compile(&load(&mixed), &PassOptions::default()).unwrap();
+    assert!(program.plan.asked.is_empty());
 }
 
 #[test]
 fn a_device_that_is_not_there_is_an_error() {
     for (source, what) in [
-        (PLACED, "/gpu:3"),
+        (&*PLACED.replace("/gpu:3", "/cpu:3"), "/cpu:3"),
+        (
+            "graph q\nqueue q: fifo(f32[], capacity: 2) on \"/gpu:0\"\nentry f() {\n  enqueue(q, 1.0)\n}\n",
+            "`q` cannot be on a GPU",
+        ),
         (
             "graph v\nvar w: f32[2] = zeros on \"/job:ps/task:1\"\nentry f() -> f32[2] {\n  return w\n}\n",
             "/job:ps/task:1",

@@ -159,7 +159,7 @@ fn explained(path: &Path, source: &str, mode: &str) -> String {
 #[test]
 fn passes_tell_the_truth() {
     let mut all = cases(DIRS);
-    all.extend(cases(&["ops"]));
+    all.extend(cases(&["ops", "devices"]));
     all.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mlp.graph"));
     let passes: Vec<&Pass> = PASSES.iter().collect();
     let mut changes = 0;
@@ -187,7 +187,7 @@ fn passes_tell_the_truth() {
 #[test]
 fn every_pass_runs_alone_and_tells_the_truth() {
     let mut all = cases(DIRS);
-    all.extend(cases(&["ops"]));
+    all.extend(cases(&["ops", "devices"]));
     all.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/mlp.graph"));
     let mut changes = std::collections::BTreeMap::new();
     for path in all {

@@ -342,10 +342,19 @@ impl Model {
         &self.plan
     }
 
-    /// Why it runs on the CPU although it has code for GPUs and was not told to: there is
-    /// none, or it cannot be used.
+    /// Why it runs on the CPU although it has code for GPUs and was not told to, or although
+    /// the graph places parts of it on GPUs: there is none, or it cannot be used.
     pub fn instead(&self) -> Option<&Error> {
         self.instead.as_ref()
+    }
+
+    /// [`Model::instead`] in a sentence, with what is placed on GPUs.
+    pub fn instead_text(&self) -> Option<String> {
+        let why = self.instead.as_ref()?.message();
+        Some(match crate::place::asks(&self.plan) {
+            Some(asks) => format!("{why}; {asks}"),
+            None => why.to_string(),
+        })
     }
 
     /// The number of one of the plan's entries.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tfc_abi::ProgramDesc;
 use tfc_abi::gpu::Gpu;
 use tfc_abi::place::Placed;
-use tfc_abi::plan::Plan;
+use tfc_abi::plan::{DeviceKind, Plan};
 
 /// What a program is to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,16 +48,18 @@ pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> R
         let placed = Placed { origins: origins.collect(), plan };
         Chosen { placed, accelerator: None, instead }
     };
+    let asks = asks(&plan);
     if choice == Choice::Cpu {
-        return Ok(on_cpu(plan, None));
+        let told = asks.map(|_| Error::usage(ErrorCode::NO_GPU, "it was told to"));
+        return Ok(on_cpu(plan, told));
     }
     if desc.gpu.is_null() || desc.gpu_driver.is_null() {
-        return match choice {
-            Choice::Cuda(_) => {
-                Err(Error::usage(ErrorCode::NO_GPU, "this program has code for the CPU alone")
-                    .help("compile it with `tfc compile --target cuda`"))
-            }
-            _ => Ok(on_cpu(plan, None)),
+        let why = Error::usage(ErrorCode::NO_GPU, "this program has code for the CPU alone")
+            .help("compile it with `tfc compile --target cuda`");
+        return match (choice, asks) {
+            (Choice::Cuda(_), _) => Err(why),
+            (_, Some(_)) => Ok(on_cpu(plan, Some(why))),
+            (_, None) => Ok(on_cpu(plan, None)),
         };
     }
     // SAFETY: the caller's promise.
@@ -67,12 +69,26 @@ pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> R
     // SAFETY: as above.
     let driver = unsafe { &*desc.gpu_driver.cast::<cuda::Entry>() };
     let number = if let Choice::Cuda(n) = choice { n } else { 0 };
-    let accelerator = match (driver.open)(code, &[number]) {
+    // The GPU that was chosen is `/gpu:0`, and the others are counted from there.
+    let numbers: Vec<u32> = plan.gpus().iter().map(|n| number.saturating_add(*n)).collect();
+    let accelerator = match (driver.open)(code, &numbers) {
         Ok(accelerator) => accelerator,
-        Err(e) if choice == Choice::Any => return Ok(on_cpu(plan, Some(e))),
-        Err(e) => return Err(e),
+        Err(e) => {
+            return match (choice, asks) {
+                (Choice::Any, _) => Ok(on_cpu(plan, Some(e))),
+                (_, Some(what)) => Err(e.note(what)),
+                (_, None) => Err(e),
+            };
+        }
     };
     let placed = (driver.place)(&plan, number, &*accelerator);
     placed.plan.check().map_err(|e| Error::bug(format!("a plan with a GPU: {e}")))?;
     Ok(Chosen { placed, accelerator: Some(accelerator), instead: None })
+}
+
+/// Which GPUs parts of a program were placed on, in a sentence; none if none were.
+pub(crate) fn asks(plan: &Plan) -> Option<String> {
+    let gpus = plan.asked.iter().filter(|d| d.kind == DeviceKind::Cuda);
+    let names: Vec<String> = gpus.map(|d| format!("`{}`", d.placement)).collect();
+    (!names.is_empty()).then(|| format!("parts of the graph are placed on {}", names.join(", ")))
 }

@@ -562,6 +562,7 @@ mod tests {
                 user: true,
                 random: false,
                 task: 0,
+                asked: None,
             })
             .collect()
     }

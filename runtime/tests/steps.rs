@@ -83,7 +83,9 @@ impl Graph {
         let home = |b: BufId| self.make.entry.buffers[b as usize].home;
         let (after, _) = depend::order(&steps, &home);
         let pairs = steps.into_iter().zip(after);
-        Steps::from_pairs(pairs.map(|(step, after)| (step, Dispatch { device: HOST, after })))
+        Steps::from_pairs(
+            pairs.map(|(step, after)| (step, Dispatch { after, ..Dispatch::default() })),
+        )
     }
 
     fn repeat(&mut self, depth: usize) -> Step {
@@ -124,8 +126,9 @@ fn plan(seed: u64) -> Plan {
     let home = |b: BufId| entry.buffers[b as usize].home;
     let (after, _) = depend::order(&steps, &home);
     let pairs = steps.into_iter().zip(after);
-    entry.steps =
-        Steps::from_pairs(pairs.map(|(step, after)| (step, Dispatch { device: HOST, after })));
+    entry.steps = Steps::from_pairs(
+        pairs.map(|(step, after)| (step, Dispatch { after, ..Dispatch::default() })),
+    );
     let vars = (0..VARS).map(|v| var(&format!("v{v}"), &[LEN])).collect();
     let kernels = vec!["mix".into(), "count".into()];
     Plan { name: "mixed".into(), vars, kernels, entries: vec![entry], ..Plan::default() }

@@ -16,10 +16,12 @@
 //! - [`feeds`]: deterministic inputs for an entry;
 //! - [`compare`]: are two tensors the same, up to a tolerance?
 //! - [`generate`]: random graphs;
+//! - [`scatter`]: graphs on several devices, at random;
 
 pub mod compare;
 pub mod corpus;
 pub mod directive;
 pub mod feeds;
 pub mod generate;
+pub mod scatter;
 pub mod ways;

@@ -15,6 +15,7 @@ use tfc_runtime::FeedView;
 use tfc_testdata::corpus::{self, Case};
 use tfc_testdata::directive::Directive;
 use tfc_testdata::generate::{Entry, check, print_graph};
+use tfc_testdata::scatter::scatter;
 use tfc_testdata::ways::in_parallel;
 use tfc_testdata::{compare, feeds};
 
@@ -53,13 +54,14 @@ fn use_simulator() {
         // SAFETY: nothing here reads the environment but through Rust's own lock.
         unsafe {
             std::env::set_var("TFC_CUDA", driver());
-            std::env::set_var("TFC_SIM", "limit=3000000");
+            std::env::set_var("TFC_SIM", "limit=3000000,devices=2");
         }
     });
 }
 
-/// Runs every entry of a case both ways; gives how many calls were compared.
-fn agree(case: &Case) -> Result<usize, Stop> {
+/// Runs every entry of a case both ways; gives how many calls were compared. Nodes and
+/// variables are on devices at random, if there is a seed for that.
+fn agree(case: &Case, scattered: Option<u64>) -> Result<usize, Stop> {
     use_simulator();
     let directive = match case.text.starts_with("//!") {
         true => Directive::parse(&case.text)?,
@@ -70,7 +72,11 @@ fn agree(case: &Case) -> Result<usize, Stop> {
     let graph = parse_as(&name, &case.text, &files).map_err(|e| e.to_string())?.graph;
     let options = Options::new().device(Device::Cuda(0)).print(|_| {}).threads(1);
     let mut timings = tfc::driver::Timings::default();
-    let compiled = tfc::driver::compile(&graph, &graph.sources, &options, &mut timings)
+    let mut placed = graph.clone();
+    if let Some(seed) = scattered {
+        scatter(&mut placed, seed);
+    }
+    let compiled = tfc::driver::compile(&placed, &graph.sources, &options, &mut timings)
         .map_err(|e| e.to_string())?;
     let reference = tfc_passes::pipeline::run_passes(&graph, &["differentiate"])
         .map_err(|diags| format!("{} findings", diags.len()))?;
@@ -141,8 +147,13 @@ fn agree(case: &Case) -> Result<usize, Stop> {
 }
 
 fn all_agree(cases: &[Case], least: usize) {
+    let cases: Vec<(&Case, Option<u64>)> = cases.iter().map(|c| (c, None)).collect();
+    all_agree_scattered(&cases, least);
+}
+
+fn all_agree_scattered(cases: &[(&Case, Option<u64>)], least: usize) {
     let counts = std::sync::Mutex::new((0, BTreeMap::<String, usize>::new()));
-    let failures = in_parallel(cases, |case| match agree(case) {
+    let failures = in_parallel(cases, |(case, seed)| match agree(case, *seed) {
         Ok(calls) => {
             counts.lock().expect("no panics").0 += calls;
             Ok(())
@@ -151,7 +162,7 @@ fn all_agree(cases: &[Case], least: usize) {
             *counts.lock().expect("no panics").1.entry(why).or_default() += 1;
             Ok(())
         }
-        Err(Stop::Failed(e)) => Err(format!("{}: {e}", case.name)),
+        Err(Stop::Failed(e)) => Err(format!("{}, {seed:?}: {e}", case.name)),
     });
     let (calls, left_out) = counts.into_inner().expect("no panics");
     println!("{calls} calls agree; left out: {left_out:?}");
@@ -216,17 +227,27 @@ fn a_small_transformer() {
 /// more of them, `TFC_GPU_FIRST=5000` others.
 #[test]
 fn random_graphs() {
+    random_graphs_on(240, |_| None);
+}
+
+/// The same with every node on a device that is drawn, too.
+#[test]
+fn random_graphs_on_two_gpus() {
+    random_graphs_on(120, |seed| Some(seed + 1));
+}
+
+fn random_graphs_on(usual: u64, scattered: fn(u64) -> Option<u64>) {
     use_simulator();
     let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse().ok());
     let (count, first) =
-        (number("TFC_GPU_GRAPHS").unwrap_or(240u64), number("TFC_GPU_FIRST").unwrap_or(0));
+        (number("TFC_GPU_GRAPHS").unwrap_or(usual), number("TFC_GPU_FIRST").unwrap_or(0));
     let groups: Vec<u64> = (0..count.div_ceil(RANDOM)).map(|g| first + g * RANDOM).collect();
     let counts = std::sync::Mutex::new((check::Counts::default(), 0));
     let run = |entries: &[Entry]| {
         let sizes: Vec<_> = entries.iter().map(|e| e.assignments(2)).collect();
         // A mode of floats for each group: the kernels are made by the same code.
         let mode = check::MODES[(entries[0].seed / RANDOM % 3) as usize];
-        check::check_on(Device::Cuda(0), entries, &[mode], &sizes)
+        check::check_on(Device::Cuda(0), scattered(entries[0].seed), entries, &[mode], &sizes)
     };
     let failures = in_parallel(&groups, |seed| {
         let entries: Vec<Entry> = (*seed..seed + RANDOM).map(Entry::generate).collect();
@@ -258,6 +279,9 @@ fn random_graphs() {
 
 /// Random graphs that are compiled together.
 const RANDOM: u64 = 4;
+
+#[path = "gpu_programs/devices.rs"]
+mod devices;
 
 /// The program that people build first is small, with code for two kinds of GPUs.
 #[test]
@@ -344,7 +368,7 @@ fn executable() -> (tempfile::TempDir, PathBuf) {
 fn executable_of(text: &str, name: &str) -> (tempfile::TempDir, PathBuf) {
     let graph = tfc::parse(text).expect("a graph");
     let mut timings = tfc::driver::Timings::default();
-    let options = Options::new();
+    let options = Options::new().device(Device::Cuda(0));
     let compiled =
         tfc::driver::compile(&graph, &graph.sources, &options, &mut timings).expect("a program");
     let dir = tempfile::tempdir().expect("a folder");

@@ -131,6 +131,7 @@ const KNOWN_OPS: &[(&str, &[&str], &str)] = &[
         "rows of a table that are used, and what leaves the others as they are",
     ),
     ("passes/src/egraph/region.rs", &["Add"], "the parts of a gradient are summed with it"),
+    ("passes/src/devices.rs", &["Copy"], "the pass is what the op means"),
     ("passes/src/probe", &["StopGradient"], "what finite differences must hold still"),
 ];
 

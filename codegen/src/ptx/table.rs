@@ -8,7 +8,7 @@ use std::sync::Arc;
 use tfc_abi::DType;
 use tfc_abi::gpu::{Gpu, GpuContraction, GpuEntry, GpuRoutine, GpuVersion};
 use tfc_abi::place::place;
-use tfc_abi::plan::{Device, Expr, ExprOp, Func, HOST, Plan, Step};
+use tfc_abi::plan::{Expr, ExprOp, Func, Plan, Step};
 use tfc_kernel::Dim;
 use tfc_kernel::dim::Atom;
 use tfc_kernel::program::Program;
@@ -96,17 +96,16 @@ fn version(program: &Program, compiled: &Compiled) -> Result<GpuVersion, Codegen
 
 /// The plan as the runtime carries it out with a GPU: copies are steps of it.
 pub fn on_gpu(plan: &Plan) -> Plan {
-    let runs_on = |entry: u32, step: &Step| {
-        let Step::Call(c) = step else { return 1 };
+    let runs = |entry: u32, step: &Step| {
+        let Step::Call(c) = step else { return true };
         let buffers = plan.entries.get(entry as usize).map_or(&[][..], |e| &e.buffers);
         let dtype = |i: usize| {
             let buffer = c.bufs.get(i).and_then(|b| buffers.get(*b as usize));
             buffer.map_or(DType::I32, |b| b.dtype)
         };
-        let there = c.func == Func::Zero || routine(c.func, dtype(0), dtype(1)).is_some();
-        if there { 1 } else { HOST }
+        c.func == Func::Zero || routine(c.func, dtype(0), dtype(1)).is_some()
     };
-    place(plan, &[Device::cuda(0)], &runs_on).plan
+    place(plan, 0, &runs).plan
 }
 
 fn walk(steps: &[Step], visit: &mut dyn FnMut(&Step)) {

@@ -35,6 +35,9 @@ pub fn run(args: &args::Bench, json: bool) -> Result<Done> {
         return estimated(args, &compiled, sheet, json);
     }
     let module = timings.measure("codegen", || Module::from_compiled(&compiled, &options))?;
+    if let Some(why) = module.instead().filter(|_| args.device.is_none()) {
+        super::tell(&format!("this runs on the CPU: {why}\n"));
+    }
     // A wait that nobody could end is an error, as in a program.
     module.model().queues().use_alone();
     let plan = module.model().plan();

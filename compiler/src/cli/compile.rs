@@ -67,7 +67,10 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         }
     }
     let replicas = artifacts.contains(&Artifact::Executable);
-    let options = super::options(&args.codegen)?.replicas(replicas);
+    let mut options = super::options(&args.codegen)?.replicas(replicas);
+    if for_gpus(args) {
+        options = options.device(driver::Device::Cuda(0));
+    }
     let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     // Checkpoints are the whole graph's, whichever entries are compiled.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
@@ -88,6 +91,13 @@ pub fn run(args: &args::Compile) -> Result<Done> {
         cpu: args.cpu.into(),
         gpus: for_gpus(args).then(|| args.gpu_arch.clone()),
     };
+    let asks = |d: &tfc_abi::plan::Device| d.kind == tfc_abi::plan::DeviceKind::Cuda;
+    if emitter.gpus.is_none() && compiled.program.plan.asked.iter().any(asks) {
+        super::tell(
+            "note: parts of the graph are placed on GPUs, and this is for the CPU alone: \
+             `--target cuda` adds code for them\n",
+        );
+    }
     if to_stdout {
         return print_artifacts(&emitter, &artifacts);
     }

@@ -38,7 +38,10 @@ pub fn run(args: &args::Run, json: bool) -> Result<Done> {
     if json {
         rest.splice(0..0, ["--message-format".to_string(), "json".to_string()]);
     }
-    let options = super::options(&args.codegen)?;
+    let mut options = super::options(&args.codegen)?;
+    if let Ok(line) = tfc_runtime::cli::args::parse(&rest) {
+        options.device = line.device.into();
+    }
     let mut compiled = driver::compile(&graph, &loaded.sources, &options, &mut timings)?;
     // The program is a part of the file's graph; its checkpoints are the whole's.
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);

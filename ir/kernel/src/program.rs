@@ -167,7 +167,7 @@ impl Printer<'_> {
     fn steps(&self, steps: &Steps, depth: usize, out: &mut String) -> fmt::Result {
         let pad = "  ".repeat(depth);
         for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
-            let Dispatch { device, after } = dispatch;
+            let Dispatch { device, after, asked } = dispatch;
             write!(out, "{pad}{i}")?;
             if !after.is_empty() {
                 let list: Vec<String> = after.iter().map(u32::to_string).collect();
@@ -175,6 +175,9 @@ impl Printer<'_> {
             }
             if *device != HOST {
                 write!(out, " on {device}")?;
+            }
+            if let Some(asked) = asked.and_then(|a| self.plan.asked.get(a as usize)) {
+                write!(out, " for {}", asked.placement)?;
             }
             out.push_str(": ");
             match step {

@@ -109,12 +109,13 @@ pub const CODES: &[Code] = &[
     command(
         "E0415",
         "a device the program does not have",
-        "`on` says where a variable, a queue or a node lives. A program runs in one process on its \
-         CPU, `/cpu:0`. A placement anywhere else would have to be ignored, so it is an error when \
-         the graph is compiled. `tfc check` and `tfc opt` take any placement, and every pass keeps \
-         it.",
+        "`on` says where a variable, a queue or a node lives: on the CPU of the process, \
+         `/cpu:0`, or on a GPU, `/gpu:0` and so on. Whether there is such a GPU is known when the \
+         program runs. A placement anywhere else, or of a queue on a GPU, would have to be ignored, \
+         so it is an error when the graph is compiled. `tfc check` and `tfc opt` take any \
+         placement, and every pass keeps it.",
         "entry f(x: f32[3]) -> (y: f32[3]) {\n  on \"/cpu:0\" {\n    y = x + 1.0\n  }\n  return y\n}\n",
-        "sed 's/cpu:0/gpu:3/' m.graph > n.graph; tfc run n.graph f --feed x=[1,2,3]",
+        "sed 's/cpu:0/cpu:3/' m.graph > n.graph; tfc run n.graph f --feed x=[1,2,3]",
         "tfc run m.graph f --feed x=[1,2,3]",
     ),
     command(

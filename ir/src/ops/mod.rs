@@ -44,6 +44,7 @@ mod constant;
 mod conv2d;
 mod conv2d_grad_filter;
 mod conv2d_grad_input;
+mod copy;
 mod cos;
 mod cosh;
 mod cumprod;
@@ -231,6 +232,7 @@ ops! {
     is_finite: IsFinite,
     cast: Cast,
     stop_gradient: StopGradient,
+    copy: Copy,
     // Elementwise, several operands
     add: Add,
     sub: Sub,

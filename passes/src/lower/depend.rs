@@ -8,7 +8,7 @@
 use super::storage::StorageId;
 use std::collections::BTreeMap;
 use tfc_abi::depend::{self, Reach};
-use tfc_abi::plan::{BufId, Dispatch, HOST, Home, Step, Steps};
+use tfc_abi::plan::{BufId, Dispatch, Home, Step, Steps};
 
 /// A step: its number in the outermost list, then in the list inside that step,
 /// and so on, each with the number of the list.
@@ -91,17 +91,17 @@ impl Order {
 }
 
 /// The lists of an entry with what each step waits for.
-pub(crate) fn dispatch(steps: Vec<Step>, home: &dyn Fn(BufId) -> Home) -> Steps {
+pub(crate) fn dispatch(steps: Steps, home: &dyn Fn(BufId) -> Home) -> Steps {
     let (after, _) = depend::order(&steps, home);
-    let inner = |list: &mut Steps| *list = dispatch(std::mem::take(list).into_list(), home);
-    Steps::from_pairs(steps.into_iter().zip(after).map(|(mut step, after)| {
+    let inner = |list: &mut Steps| *list = dispatch(std::mem::take(list), home);
+    Steps::from_pairs(steps.into_pairs().zip(after).map(|((mut step, dispatch), after)| {
         if let Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } =
             &mut step
         {
             inner(a);
             inner(b);
         }
-        (step, Dispatch { device: HOST, after })
+        (step, Dispatch { after, ..dispatch })
     }))
 }
 
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn shared_memory_adds_waits() {
         let list = vec![copy(0, 1), copy(1, 2), copy(3, 4), copy(4, 5)];
-        let own = dispatch(list.clone(), &Home::Slot);
+        let own = dispatch(list.clone().into(), &Home::Slot);
         assert_eq!(own.dispatch()[2].after, [] as [u32; 0]);
         // 4 where 1 is.
-        let shared = dispatch(list, &|b| Home::Slot(if b == 4 { 1 } else { b }));
+        let shared = dispatch(list.into(), &|b| Home::Slot(if b == 4 { 1 } else { b }));
         assert_eq!(shared.dispatch()[2].after, [1]);
     }
 }

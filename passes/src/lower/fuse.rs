@@ -17,7 +17,9 @@
 
 use super::group::{match_axes, splat_scalar};
 use super::hazards::{hazards, is_plain_assign};
+use super::placement;
 use crate::cost_model::{CHEAP, MAX_COPIES, MAX_MEMBERS, MAX_PULLS, SMALL_REDUCTION, repeats};
+use crate::devices::Local;
 use cranelift_entity::SecondaryMap;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::element::{Asks, ElementCost, asks, element_cost};
@@ -64,6 +66,8 @@ pub(crate) struct KernelGroup {
     pub outputs: Vec<(ValueId, Vec<Option<usize>>)>,
     /// Some member is pulled at an index other than the loops'.
     irregular: bool,
+    /// Where it was placed, in a graph that is on several devices.
+    pub device: Option<Local>,
 }
 
 /// A bit for each nesting of reductions an element is asked for from: bit 0 for
@@ -108,6 +112,8 @@ struct Fuser<'a> {
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
     groups: Vec<KernelGroup>,
     fused: SecondaryMap<NodeId, Fused>,
+    /// The graph is on several devices, which kernels are not.
+    apart: bool,
 }
 
 /// Where a use of a value is.
@@ -141,6 +147,7 @@ pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGr
         users: &users,
         groups: vec![],
         fused: SecondaryMap::new(),
+        apart: !placement::asked(graph).is_empty(),
     };
     for &id in nodes.iter().rev() {
         f.visit(id, &escapes);
@@ -194,6 +201,8 @@ pub(crate) fn set_apart(func: &Func, groups: &mut Vec<KernelGroup>, id: NodeId) 
         .flat_map(|g| &g.members)
         .copied()
         .collect();
+    let of = groups.iter().find(|g| g.members.contains(&id));
+    let around_device = of.and_then(|g| g.device);
     let mut members = BTreeSet::from([id]);
     let mut stack = func.nodes[id].operands.clone();
     while let Some(v) = stack.pop() {
@@ -224,6 +233,7 @@ pub(crate) fn set_apart(func: &Func, groups: &mut Vec<KernelGroup>, id: NodeId) 
         reduced: vec![],
         members,
         irregular: false,
+        device: around_device,
     };
     groups.insert(at, group);
     true
@@ -348,7 +358,10 @@ impl Fuser<'_> {
                     if *operand == value {
                         let rel = self.operand_rel(node, i, &here.rel, here.group);
                         let pulls = self.operand_pulls(user, i, &rel, &here.pulls);
-                        out.push(Use::In(Inlined { group: here.group, rel, phases, pulls }));
+                        out.push(match self.meets(value, here.group) {
+                            true => Use::In(Inlined { group: here.group, rel, phases, pulls }),
+                            false => Use::Buffer(self.groups[here.group.0 as usize].exec),
+                        });
                     }
                 }
             }
@@ -360,6 +373,17 @@ impl Fuser<'_> {
             }
         }
         out
+    }
+
+    fn device(&self, id: NodeId) -> Option<Local> {
+        Local::of(self.func.nodes[id].device.as_deref()).filter(|_| self.apart)
+    }
+
+    /// Whether a value and a group are on one device, or one of them on none.
+    fn meets(&self, value: ValueId, group: GroupId) -> bool {
+        let value = self.func.def(value).and_then(|d| self.device(d));
+        let group = self.groups[group.0 as usize].device;
+        value.is_none() || group.is_none() || value == group
     }
 
     /// The indices an operand is asked for at, given those of the node.
@@ -493,6 +517,7 @@ impl Fuser<'_> {
             members,
             outputs,
             irregular: false,
+            device: self.device(id),
         });
     }
 
@@ -531,7 +556,9 @@ impl Fuser<'_> {
             let outputs = group.outputs.iter().all(|(_, a)| *a == unit_free(&group.space));
             if full && same && plain && outputs {
                 let exec = group.exec;
+                let device = self.device(id);
                 let group = &mut self.groups[g.0 as usize];
+                group.device = group.device.or(device);
                 group.kind = GroupKind::Contract(id);
                 self.fused[id].stored = Some(g);
                 self.fused[id].needed = exec;
@@ -739,7 +766,9 @@ impl Fuser<'_> {
         {
             self.set_reduced(id, g, reduced);
         }
+        let device = self.device(id);
         let group = &mut self.groups[g.0 as usize];
+        group.device = group.device.or(device);
         group.irregular |= matches!(here.rel, Rel::Other { .. });
         group.members.insert(id);
         self.fused[id].inlined.push(here);

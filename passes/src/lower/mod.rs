@@ -28,6 +28,7 @@ pub(crate) mod storage;
 pub(crate) mod tidy;
 pub(crate) mod updates;
 
+use crate::devices::Local;
 use crate::util::Stop;
 use exprs::DimTable;
 use std::collections::BTreeMap;
@@ -55,6 +56,8 @@ pub(crate) struct Build {
     /// Where each symbol stands in the plan: among its variables, or among its
     /// queues.
     symbols: BTreeMap<VarId, u32>,
+    /// See [`Plan::asked`].
+    asked: Vec<Local>,
 }
 
 impl Build {
@@ -64,6 +67,11 @@ impl Build {
             Some(place) => *place,
             None => unreachable!("{id:?} is neither a variable nor a queue of the plan"),
         }
+    }
+
+    /// Which of the devices that were asked for this is.
+    fn asked(&self, local: Option<Local>) -> Option<u32> {
+        self.asked.iter().position(|a| Some(*a) == local).map(|i| i as u32)
     }
 
     /// The index of a kernel; an equal one is used again.
@@ -159,6 +167,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         const_ids: BTreeMap::new(),
         sources: sources.clone(),
         symbols: BTreeMap::new(),
+        asked: placement::asked(graph),
     };
     let tasks = placement::tasks(graph);
     let (mut vars, mut queues) = (vec![], vec![]);
@@ -176,6 +185,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
                     user: var.user,
                     random: false,
                     task: placement::task_of(&tasks, var.device.as_deref()),
+                    asked: build.asked(Local::of(var.device.as_deref())),
                 });
                 vars.len()
             }
@@ -256,6 +266,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         doc: graph.doc.clone(),
         queues,
         devices: placement::devices(),
+        asked: build.asked.iter().map(|a| placement::device(*a)).collect(),
         tasks,
     };
     Ok(Program {

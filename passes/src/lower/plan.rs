@@ -110,7 +110,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    fn body(&mut self) -> Result<Vec<Step>, Vec<Diag>> {
+    fn body(&mut self) -> Result<Steps, Vec<Diag>> {
         let func = self.func;
         for (i, &value) in func.params().iter().enumerate() {
             let ty = func.ty(value).clone();
@@ -235,15 +235,20 @@ impl<'a> Planner<'a> {
         Step::Copy { src: self.buffer(src, ty), dst: self.buffer(dst, ty) }
     }
 
-    fn region(&mut self, region: RegionId) -> Result<Vec<Step>, Vec<Diag>> {
+    fn region(&mut self, region: RegionId) -> Result<Steps, Vec<Diag>> {
         let func = self.func;
         let arranged = self.arranged;
-        let mut steps = vec![];
+        let mut steps = Steps::default();
         let Some(list) = arranged.regions.get(&region) else { return Ok(steps) };
         for unit in &list.order {
             let id = match *unit {
                 Unit::Group(g) => {
+                    let first = steps.len();
                     self.group(&list.groups[g], region, &mut steps)?;
+                    let asked = self.build.asked(list.groups[g].device);
+                    for dispatch in &mut steps.dispatch_mut()[first..] {
+                        dispatch.asked = asked;
+                    }
                     continue;
                 }
                 Unit::Read(id) => id,
@@ -269,7 +274,7 @@ impl<'a> Planner<'a> {
         &mut self,
         g: &KernelGroup,
         region: RegionId,
-        steps: &mut Vec<Step>,
+        steps: &mut Steps,
     ) -> Result<(), Vec<Diag>> {
         match &g.kind {
             GroupKind::Kernel => {
@@ -304,7 +309,7 @@ impl<'a> Planner<'a> {
         let mut names: Vec<&str> = vec![];
         for id in g.members.iter().rev() {
             let name = self.func.nodes[*id].op.name();
-            if !names.contains(&name) && name != "broadcast" && name != "reshape" {
+            if !names.contains(&name) && !["broadcast", "reshape", "copy"].contains(&name) {
                 names.push(name);
             }
             if names.len() == 3 {
@@ -322,7 +327,7 @@ impl<'a> Planner<'a> {
         let (extent, cost) = (self.dim(&lowered.extent), self.dim(&cost));
         let outputs = outputs(&lowered.kernel);
         let kernel = self.build.kernel(lowered.kernel);
-        Step::Launch(Launch { kernel, bufs, outputs, dims, extent, cost, splits })
+        Step::Launch(Launch { kernel, bufs, outputs, dims, extent, cost, splits, partial: false })
     }
 
     /// Buffers and dims of a kernel call; `fixed` are values whose bytes no
@@ -362,7 +367,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The base is brought into the result's place, then rows are added.
-    fn add_rows(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+    fn add_rows(&mut self, node: &Node, region: RegionId, steps: &mut Steps) {
         let func = self.func;
         let (base, ids, updates, result) =
             (node.operands[0], node.operands[1], node.operands[2], node.results[0]);
@@ -385,7 +390,7 @@ impl<'a> Planner<'a> {
     }
 
     /// The base is brought into the result's place, then the box is stored.
-    fn update(&mut self, id: NodeId, region: RegionId, steps: &mut Vec<Step>) {
+    fn update(&mut self, id: NodeId, region: RegionId, steps: &mut Steps) {
         let node = &self.func.nodes[id];
         let (base, result) = (node.operands[0], node.results[0]);
         let ty = self.func.ty(result).clone();
@@ -394,7 +399,10 @@ impl<'a> Planner<'a> {
         steps.push(self.copy(src, dst, &ty, region));
         self.storages.allow_in_place(self.time, dst, src);
         let lowered = group::update(self.func, node);
-        let step = self.launch(lowered, region);
+        let mut step = self.launch(lowered, region);
+        if let Step::Launch(launch) = &mut step {
+            launch.partial = true;
+        }
         steps.push(step);
     }
 
@@ -426,7 +434,7 @@ impl<'a> Planner<'a> {
         &mut self,
         node: &Node,
         region: RegionId,
-        steps: &mut Vec<Step>,
+        steps: &mut Steps,
     ) -> Result<(), Vec<Diag>> {
         let time = self.tick();
         let cond = self.read(node.operands[0], time);
@@ -444,7 +452,7 @@ impl<'a> Planner<'a> {
             sides.push(list);
         }
         let (Some(otherwise), Some(then)) = (sides.pop(), sides.pop()) else { return Ok(()) };
-        steps.push(Step::If { cond, then: then.into(), otherwise: otherwise.into() });
+        steps.push(Step::If { cond, then, otherwise });
         Ok(())
     }
 
@@ -459,7 +467,7 @@ impl<'a> Planner<'a> {
         &mut self,
         node: &Node,
         region: RegionId,
-        steps: &mut Vec<Step>,
+        steps: &mut Steps,
     ) -> Result<(), Vec<Diag>> {
         let func = self.func;
         let [cond, body] = *node.regions else { return Ok(()) };
@@ -508,11 +516,11 @@ impl<'a> Planner<'a> {
         }
         let last = self.tick();
         self.storages.add_loop(first, last);
-        steps.push(Step::While { head: head.into(), cond: test, body: list.into() });
+        steps.push(Step::While { head, cond: test, body: list });
         Ok(())
     }
 
-    fn finish(mut self, mut steps: Vec<Step>) -> Entry {
+    fn finish(mut self, mut steps: Steps) -> Entry {
         for &variable in self.vars.values() {
             for &wait in &self.waits {
                 self.storages.touch(variable, wait, true);
@@ -599,19 +607,19 @@ fn not_compiled(node: &Node) -> Diag {
 }
 
 /// Copies between two names of one place do nothing.
-fn drop_copies(steps: &mut Vec<Step>, homes: &[Home]) {
-    steps.retain_mut(|s| match s {
-        Step::Copy { src, dst } => homes[*src as usize] != homes[*dst as usize],
-        Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
-            for inner in [a, b] {
-                let mut list = std::mem::take(inner).into_list();
-                drop_copies(&mut list, homes);
-                *inner = Steps::serial(list);
+fn drop_copies(steps: &mut Steps, homes: &[Home]) {
+    let kept = std::mem::take(steps).into_pairs().filter_map(|(mut step, dispatch)| {
+        match &mut step {
+            Step::Copy { src, dst } if homes[*src as usize] == homes[*dst as usize] => return None,
+            Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+                drop_copies(a, homes);
+                drop_copies(b, homes);
             }
-            true
+            _ => {}
         }
-        _ => true,
+        Some((step, dispatch))
     });
+    *steps = Steps::from_pairs(kept);
 }
 
 /// How many buffers of a kernel are written; they come first.

@@ -32,6 +32,9 @@ impl std::error::Error for CheckError {}
 
 type Check = Result<(), String>;
 
+/// The most GPUs of a program.
+pub const MOST_GPUS: usize = 30;
+
 impl Plan {
     /// Checks every index, every expression and the agreement of element types.
     pub fn check(&self) -> Result<(), CheckError> {
@@ -78,7 +81,14 @@ impl Plan {
                 return Err(format!("dim `{}` has the range {}..{}", d.name, d.min, d.max));
             }
         }
+        // Where values are is a bit for each device.
+        if self.gpus().len() > MOST_GPUS || self.gpus().iter().any(|n| *n > i32::MAX as u32) {
+            return Err("the program asks for too many GPUs".into());
+        }
         for v in &self.vars {
+            if v.asked.is_some_and(|a| a as usize >= self.asked.len()) {
+                return Err(format!("variable `{}` asks for a device that is missing", v.name));
+            }
             byte_size(v.dtype, &v.shape).ok_or(format!("variable `{}` is too large", v.name))?;
             if v.task as usize >= self.tasks.len().max(1) {
                 return Err(format!("variable `{}` is nowhere", v.name));
@@ -301,6 +311,9 @@ impl EntryCheck<'_> {
 
     /// A step waits for earlier ones, each named once.
     fn dispatch(&self, i: usize, dispatch: &Dispatch) -> Check {
+        if dispatch.asked.is_some_and(|a| a as usize >= self.plan.asked.len()) {
+            return Err(format!("step {i} asks for a device that is missing"));
+        }
         let ascending = dispatch.after.is_sorted_by(|a, b| a < b);
         match dispatch.after.last() {
             Some(last) if *last as usize >= i => {

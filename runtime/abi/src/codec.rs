@@ -327,21 +327,21 @@ macro_rules! wire_struct {
 wire_struct! {
     Plan {
         name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues, devices,
-        tasks,
+        asked, tasks,
     }
     Device { kind, placement }
     Task { name, address }
     PartOf { whole, task }
     Message { peer, buf, name, place }
     DimInfo { name, min, max }
-    VarInfo { name, dtype, shape, user, random, task }
+    VarInfo { name, dtype, shape, user, random, task, asked }
     ConstInfo { dtype, shape, offset, len }
     Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner, replica_of, part }
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home, device }
-    Dispatch { device, after }
-    Launch { kernel, bufs, outputs, dims, extent, cost, splits }
+    Dispatch { device, asked, after }
+    Launch { kernel, bufs, outputs, dims, extent, cost, splits, partial }
     MatMul {
         dtype, a, b, c, m, n, k, batch, a_stride, b_stride, trans_a, trans_b, epilogue,
     }

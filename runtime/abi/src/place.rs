@@ -12,6 +12,9 @@
 //! the rounds of a loop disagree about is copied so that they agree; what a loop only
 //! reads is copied before it.
 //!
+//! Where `on` placed a step it goes to that device, if it can be done there at all; the
+//! others go to the first GPU.
+//!
 //! Invariants
 //! - The steps of the plan stay in their order, and waits are worked out anew.
 //! - A variable is on one device. What another device writes to it is copied there at
@@ -31,22 +34,55 @@ pub struct Placed {
     pub origins: Vec<Vec<BufId>>,
 }
 
-/// Which device carries out a step that computes, given the number of the entry.
-pub type RunsOn<'a> = dyn Fn(u32, &Step) -> DeviceId + 'a;
+/// Whether a GPU can carry out a step that computes, given the number of the entry.
+pub type Runs<'a> = dyn Fn(u32, &Step) -> bool + 'a;
 
-/// Places a plan that is all on the CPU on these devices besides it. `runs_on` counts the
-/// CPU as the first.
-pub fn place(plan: &Plan, devices: &[Device], runs_on: &RunsOn<'_>) -> Placed {
+/// Where a step of an entry runs, given which of [`Plan::asked`] it was placed on.
+type RunsOn<'a> = dyn Fn(&Step, Option<u32>) -> DeviceId + 'a;
+
+impl Plan {
+    /// The GPUs that a program uses, by their numbers in `on`: those it names, or the
+    /// first.
+    pub fn gpus(&self) -> Vec<u32> {
+        let named = self.asked.iter().filter(|d| d.kind == DeviceKind::Cuda);
+        let mut numbers: Vec<u32> = named.map(Device::number).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        if numbers.is_empty() { vec![0] } else { numbers }
+    }
+
+    /// The device that stands for one that was asked for; of those that were not said, the
+    /// first besides the CPU.
+    fn device_for(&self, asked: Option<u32>) -> DeviceId {
+        match asked.and_then(|a| self.asked.get(a as usize)) {
+            Some(device) if device.kind == DeviceKind::Cpu => HOST,
+            Some(device) => {
+                let number = device.number();
+                let place = self.gpus().iter().position(|n| *n == number);
+                place.map_or(1, |p| p as DeviceId + 1)
+            }
+            None => 1,
+        }
+    }
+}
+
+/// Places a plan that is all on the CPU on GPUs besides it: those that it names, or one.
+/// `/gpu:0` is the GPU number `first`.
+pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     let mut out = Plan { devices: vec![Device::host()], entries: vec![], ..plan.clone() };
-    out.devices.extend(devices.iter().cloned());
-    let homes = var_homes(plan, runs_on);
+    out.devices.extend(plan.gpus().iter().map(|n| Device::cuda(first + n)));
+    let runs_on = |entry: u32, step: &Step, asked: Option<u32>| match runs(entry, step) {
+        true => plan.device_for(asked),
+        false => HOST,
+    };
+    let homes = var_homes(plan, &runs_on);
     let mut origins = vec![];
     for (i, entry) in (0u32..).zip(&plan.entries) {
         let mut placer = Placer {
             entry,
             vars: &homes,
             plan,
-            runs_on: &|s| runs_on(i, s),
+            runs_on: &|s, asked| runs_on(i, s, asked),
             out: Entry { buffers: vec![], slots: vec![], steps: Steps::default(), ..entry.clone() },
             origin: vec![],
             buffers: BTreeMap::new(),
@@ -59,12 +95,16 @@ pub fn place(plan: &Plan, devices: &[Device], runs_on: &RunsOn<'_>) -> Placed {
     Placed { plan: out, origins }
 }
 
-/// A variable is on the first device besides the CPU that has to do with it.
-fn var_homes(plan: &Plan, runs_on: &RunsOn<'_>) -> Vec<DeviceId> {
-    let mut homes = vec![HOST; plan.vars.len()];
+/// A variable is where it was placed, or on the first device besides the CPU that has to
+/// do with it.
+fn var_homes(plan: &Plan, runs_on: &dyn Fn(u32, &Step, Option<u32>) -> DeviceId) -> Vec<DeviceId> {
+    let placed = plan.vars.iter().map(|v| v.asked.map(|_| plan.device_for(v.asked)));
+    let placed: Vec<Option<DeviceId>> = placed.collect();
+    let mut homes: Vec<DeviceId> = placed.iter().map(|p| p.unwrap_or(HOST)).collect();
     for (i, entry) in (0u32..).zip(&plan.entries) {
-        visit(&entry.steps, &|s| runs_on(i, s), &mut |buf, _, device| {
+        visit(&entry.steps, &|s, asked| runs_on(i, s, asked), &mut |buf, _, device| {
             if let Home::Var(v) = entry.buffers[buf as usize].home
+                && placed[v as usize].is_none()
                 && homes[v as usize] == HOST
             {
                 homes[v as usize] = device;
@@ -75,22 +115,18 @@ fn var_homes(plan: &Plan, runs_on: &RunsOn<'_>) -> Vec<DeviceId> {
 }
 
 /// Where a step runs; copies are wherever their source is.
-fn device_of(step: &Step, runs_on: &dyn Fn(&Step) -> DeviceId) -> DeviceId {
+fn device_of(step: &Step, asked: Option<u32>, runs_on: &RunsOn<'_>) -> DeviceId {
     match step {
         Step::Launch(_) | Step::MatMul(_) | Step::Conv(_) | Step::Copy { .. } | Step::Call(_) => {
-            runs_on(step)
+            runs_on(step, asked)
         }
         _ => HOST,
     }
 }
 
 /// Every use of a buffer in a list and the lists inside: whether it is written, and where.
-fn visit(
-    steps: &[Step],
-    runs_on: &dyn Fn(&Step) -> DeviceId,
-    use_of: &mut dyn FnMut(BufId, bool, DeviceId),
-) {
-    for step in steps {
+fn visit(steps: &Steps, runs_on: &RunsOn<'_>, use_of: &mut dyn FnMut(BufId, bool, DeviceId)) {
+    for (step, dispatch) in steps.iter().zip(steps.dispatch()) {
         match step {
             Step::If { cond, then: a, otherwise: b } | Step::While { cond, head: a, body: b } => {
                 use_of(*cond, false, HOST);
@@ -98,7 +134,7 @@ fn visit(
                 visit(b, runs_on, use_of);
             }
             _ => {
-                let device = device_of(step, runs_on);
+                let device = device_of(step, dispatch.asked, runs_on);
                 step.buffers(&mut |b, writes| use_of(b, writes, device));
             }
         }
@@ -124,7 +160,7 @@ struct Placer<'a> {
     plan: &'a Plan,
     entry: &'a Entry,
     vars: &'a [DeviceId],
-    runs_on: &'a dyn Fn(&Step) -> DeviceId,
+    runs_on: &'a RunsOn<'a>,
     out: Entry,
     origin: Vec<BufId>,
     buffers: BTreeMap<(BufId, DeviceId), BufId>,
@@ -239,12 +275,14 @@ impl Placer<'_> {
         let (after, _) = order(&steps, &|b| self.out.buffers[b as usize].home);
         let dispatch = devices.into_iter().zip(after);
         let pairs = steps.into_iter().zip(dispatch);
-        Steps::from_pairs(pairs.map(|(s, (device, after))| (s, Dispatch { device, after })))
+        Steps::from_pairs(
+            pairs.map(|(s, (device, after))| (s, Dispatch { device, after, asked: None })),
+        )
     }
 
-    fn list(&mut self, steps: &[Step], values: &mut Values) -> List {
+    fn list(&mut self, steps: &Steps, values: &mut Values) -> List {
         let mut list = vec![];
-        for step in steps {
+        for (step, dispatch) in steps.iter().zip(steps.dispatch()) {
             match step {
                 Step::If { cond, then, otherwise } => {
                     self.branch(*cond, then, otherwise, values, &mut list);
@@ -252,19 +290,45 @@ impl Placer<'_> {
                 Step::While { head, cond, body } => {
                     self.repeat(head, *cond, body, values, &mut list);
                 }
-                Step::Copy { src, dst } => self.copy(*src, *dst, step, values, &mut list),
-                _ => self.plain(step, values, &mut list),
+                Step::Copy { src, dst } => {
+                    let device = self.wanted(*src, step, dispatch.asked, values);
+                    self.copy(*src, *dst, device, values, &mut list);
+                }
+                _ => {
+                    let mut device = device_of(step, dispatch.asked, self.runs_on);
+                    if dispatch.asked.is_none() && device != HOST {
+                        device = self.owner(step).unwrap_or(device);
+                    }
+                    self.plain(step, device, values, &mut list);
+                }
             }
         }
         list
     }
 
+    /// Where a copy is made, if it may be anywhere: where it was placed, or on a GPU that
+    /// has what is copied.
+    fn wanted(&self, src: BufId, step: &Step, asked: Option<u32>, values: &Values) -> DeviceId {
+        let at = values.at.get(&self.home(src)).map_or(0, |present| present & !bit(HOST));
+        match asked {
+            None if at != 0 => at.trailing_zeros(),
+            _ => (self.runs_on)(step, asked),
+        }
+    }
+
     /// Straight from where the value is to where it is wanted.
-    fn copy(&mut self, src: BufId, dst: BufId, step: &Step, values: &mut Values, list: &mut List) {
+    fn copy(
+        &mut self,
+        src: BufId,
+        dst: BufId,
+        device: DeviceId,
+        values: &mut Values,
+        list: &mut List,
+    ) {
         let wanted = match self.home(dst) {
             Home::Result(_) => HOST,
             Home::Var(v) => self.vars[v as usize],
-            _ => (self.runs_on)(step),
+            _ => device,
         };
         let from = match values.at.get(&self.home(src)) {
             Some(present) if present & bit(wanted) == 0 => present.trailing_zeros(),
@@ -279,24 +343,18 @@ impl Placer<'_> {
         self.written(dst, wanted, values, list);
     }
 
-    fn plain(&mut self, step: &Step, values: &mut Values, list: &mut List) {
-        let device = device_of(step, self.runs_on);
+    fn plain(&mut self, step: &Step, device: DeviceId, values: &mut Values, list: &mut List) {
         if device != HOST
             && let Step::Call(c) = step
             && c.func.signature().may_fail
         {
             self.check_rows(c, values, list);
         }
-        // These write all of what they write; of a kernel that is not known.
-        let whole = match step {
-            Step::Pop { .. } | Step::Restore { .. } => true,
-            Step::Queue(q) => !q.action.gives(),
-            _ => false,
-        };
         let mut uses = vec![];
         step.buffers(&mut |b, writes| uses.push((b, writes)));
-        for (b, writes) in &uses {
-            if !(*writes && whole) {
+        let fresh = self.fresh(step);
+        for (b, _) in &uses {
+            if !fresh.contains(&self.home(*b)) {
                 self.bring(*b, device, values, list);
             }
         }
@@ -314,6 +372,44 @@ impl Placer<'_> {
                 }
             }
         }
+    }
+
+    /// The GPU with the variable that a step writes.
+    fn owner(&self, step: &Step) -> Option<DeviceId> {
+        let mut owner = None;
+        step.buffers(&mut |b, writes| {
+            if let (true, Home::Var(v)) = (writes, self.home(b)) {
+                owner = owner.or(Some(self.vars[v as usize]).filter(|d| *d != HOST));
+            }
+        });
+        owner
+    }
+
+    /// What a step writes without having read it, all of it: the value before is not needed.
+    fn fresh(&self, step: &Step) -> Vec<Home> {
+        let product = |c: BufId, factors: [BufId; 2], epilogue: &Option<Epilogue>| {
+            let bufs = epilogue.as_ref().map_or(&[][..], |e| &e.bufs);
+            let outputs = epilogue.as_ref().map_or(0, |e| e.outputs as usize);
+            let (written, read) = bufs.split_at(outputs.min(bufs.len()));
+            // The product itself is there by then.
+            let read = read.iter().filter(|b| self.home(**b) != self.home(c)).chain(&factors);
+            ([&[c], written].concat(), read.copied().collect())
+        };
+        let (written, read): (Vec<BufId>, Vec<BufId>) = match step {
+            Step::Launch(l) if !l.partial => {
+                let (written, read) = l.bufs.split_at((l.outputs as usize).min(l.bufs.len()));
+                (written.to_vec(), read.to_vec())
+            }
+            Step::MatMul(m) => product(m.c, [m.a, m.b], &m.epilogue),
+            Step::Conv(c) => product(c.out, [c.lhs, c.rhs], &c.epilogue),
+            Step::Call(Call { func: Func::Zero, bufs, .. }) => (bufs.clone(), vec![]),
+            Step::Pop { dst: b, .. } | Step::Restore { buf: b, .. } => (vec![*b], vec![]),
+            Step::Recv(m) => (Vec::from_iter(m.buf), vec![]),
+            Step::Queue(q) if !q.action.gives() => (q.bufs.clone(), vec![]),
+            _ => (vec![], vec![]),
+        };
+        let read: Vec<Home> = read.iter().map(|b| self.home(*b)).collect();
+        written.iter().map(|b| self.home(*b)).filter(|h| !read.contains(h)).collect()
     }
 
     /// Updates of rows fail on an index that is out of range; elsewhere than on the CPU,
@@ -343,8 +439,8 @@ impl Placer<'_> {
     fn branch(
         &mut self,
         cond: BufId,
-        then: &[Step],
-        otherwise: &[Step],
+        then: &Steps,
+        otherwise: &Steps,
         values: &mut Values,
         list: &mut List,
     ) {
@@ -379,9 +475,9 @@ impl Placer<'_> {
 
     fn repeat(
         &mut self,
-        head: &[Step],
+        head: &Steps,
         cond: BufId,
-        body: &[Step],
+        body: &Steps,
         values: &mut Values,
         list: &mut List,
     ) {
@@ -416,7 +512,7 @@ impl Placer<'_> {
     }
 
     /// Who has to do with which memory in these lists.
-    fn users(&self, lists: &[&[Step]]) -> BTreeMap<Home, Users> {
+    fn users(&self, lists: &[&Steps]) -> BTreeMap<Home, Users> {
         let mut out: BTreeMap<Home, Users> = BTreeMap::new();
         for list in lists {
             visit(list, self.runs_on, &mut |buf, writes, device| {
@@ -521,7 +617,9 @@ mod tests {
             exprs: [4, 1, 16].map(|n| Expr(vec![ExprOp::Const(n)])).to_vec(),
             buffers: homes.iter().enumerate().map(buffer).collect(),
             slots: vec![2; 5],
-            steps: Steps::from_pairs(pairs.map(|(s, after)| (s, Dispatch { device: HOST, after }))),
+            steps: Steps::from_pairs(
+                pairs.map(|(s, after)| (s, Dispatch { after, ..Dispatch::default() })),
+            ),
             writes: vec![0],
             ..Entry::default()
         };
@@ -532,6 +630,7 @@ mod tests {
             user: true,
             random: false,
             task: 0,
+            asked: None,
         };
         let plan = Plan {
             vars: vec![var],
@@ -545,7 +644,8 @@ mod tests {
 
     fn launch(dst: u32, src: u32) -> Step {
         let (kernel, outputs, dims, extent, cost, splits) = (0, 1, vec![], 0, 0, true);
-        Step::Launch(Launch { kernel, bufs: vec![dst, src], outputs, dims, extent, cost, splits })
+        let (bufs, partial) = (vec![dst, src], false);
+        Step::Launch(Launch { kernel, bufs, outputs, dims, extent, cost, splits, partial })
     }
 
     fn print(buf: u32) -> Step {
@@ -555,7 +655,7 @@ mod tests {
     /// The placed steps as letters: `k` a kernel on the GPU, `u` and `d` copies up and
     /// down, `p` a print, lists in brackets.
     fn placed(steps: Vec<Step>) -> String {
-        let placed = place(&plan(steps), &[Device::cuda(0)], &|_, _| 1);
+        let placed = place(&plan(steps), 0, &|_, _| true);
         placed.plan.check().unwrap();
         let entry = &placed.plan.entries[0];
         let var = |b: &Buffer| matches!(b.home, Home::Var(_));
@@ -592,6 +692,58 @@ mod tests {
         // A copy to the result goes straight there.
         let copy = Step::Copy { src: 2, dst: 1 };
         assert_eq!(placed(vec![launch(2, 0), copy]), "ukd");
+    }
+
+    /// A plan whose steps are placed: 0 on the CPU, 1 on `/gpu:0`, 2 on `/gpu:3`.
+    fn apart(steps: Vec<(Step, u32)>, var: Option<u32>) -> Plan {
+        let (steps, asked): (Vec<Step>, Vec<u32>) = steps.into_iter().unzip();
+        let mut plan = plan(steps);
+        plan.asked = vec![Device::host(), Device::cuda(0), Device::cuda(3)];
+        plan.vars[0].asked = var;
+        for (d, a) in plan.entries[0].steps.dispatch_mut().iter_mut().zip(asked) {
+            d.asked = Some(a);
+        }
+        plan.check().unwrap();
+        let placed = place(&plan, 2, &|_, _| true).plan;
+        placed.check().unwrap();
+        placed
+    }
+
+    /// Each step as its device and those of its buffers.
+    fn devices(plan: &Plan) -> String {
+        let entry = &plan.entries[0];
+        let on = |b: u32| entry.buffers[b as usize].device;
+        let steps = entry.steps.iter().zip(entry.steps.dispatch()).map(|(s, d)| match s {
+            Step::Copy { src, dst } => format!("{}>{}", on(*src), on(*dst)),
+            _ => format!("k{}", d.device),
+        });
+        steps.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn steps_are_where_they_were_placed() {
+        // The CPU, then two GPUs; the result comes straight from the second.
+        let plan = apart(vec![(launch(3, 0), 0), (launch(4, 3), 1), (launch(1, 4), 2)], None);
+        assert_eq!(devices(&plan), "k0 0>1 k1 1>2 k2 2>0");
+        let numbers: Vec<u32> = plan.devices[1..].iter().map(Device::number).collect();
+        assert_eq!(numbers, [2, 5], "counted from the GPU that was chosen");
+        // What a slot held before is not copied to where it is written next.
+        let reuse =
+            vec![(launch(3, 0), 1), (launch(4, 3), 1), (launch(3, 4), 2), (launch(1, 3), 2)];
+        assert_eq!(devices(&apart(reuse, None)), "0>1 k1 k1 1>2 k2 k2 2>0");
+    }
+
+    #[test]
+    fn a_variable_is_where_it_was_placed() {
+        // Written on the other GPU, it goes home.
+        let steps = vec![(launch(2, 0), 1), (launch(1, 2), 1)];
+        let plan = apart(steps.clone(), Some(2));
+        assert_eq!(devices(&plan), "0>1 k1 1>2 k1 1>0");
+        assert_eq!(plan.var_devices().unwrap(), [2]);
+        // On the CPU.
+        assert_eq!(devices(&apart(steps.clone(), Some(0))), "0>1 k1 1>0 k1 1>0");
+        // Nobody said: it is where it is used.
+        assert_eq!(apart(steps, None).var_devices().unwrap(), [1]);
     }
 
     #[test]

@@ -46,6 +46,9 @@ pub struct Plan {
     /// every param, result, stack and queue. A constant is wherever it is used; a
     /// variable is on one device.
     pub devices: Vec<Device>,
+    /// What parts of the program were placed on with `on`, when some of them were. A plan
+    /// for the CPU alone says so and no more; see [`crate::place`].
+    pub asked: Vec<Device>,
     /// The processes that the program can be run by as a whole, each with its part of
     /// every entry; none if the program was not compiled for a cluster.
     pub tasks: Vec<Task>,
@@ -76,6 +79,7 @@ impl Default for Plan {
             doc: String::new(),
             queues: vec![],
             devices: vec![Device::host()],
+            asked: vec![],
             tasks: vec![],
         }
     }
@@ -146,6 +150,8 @@ pub struct VarInfo {
     pub random: bool,
     /// Which of [`Plan::tasks`] has it, when they run the program together.
     pub task: u32,
+    /// Which of [`Plan::asked`] it was placed on.
+    pub asked: Option<u32>,
 }
 
 /// A queue of elements, each a tuple of tensors of fixed shapes; or a reader,
@@ -449,6 +455,8 @@ pub struct Steps {
 pub struct Dispatch {
     /// Who carries it out. A copy between two devices is carried out by either.
     pub device: DeviceId,
+    /// Which of [`Plan::asked`] it was placed on.
+    pub asked: Option<u32>,
     /// Steps of the same list that must be done before, in ascending order and
     /// without those that others of them wait for already.
     pub after: Vec<u32>,
@@ -459,7 +467,7 @@ impl Steps {
     pub fn serial(list: Vec<Step>) -> Steps {
         let previous = |i: usize| i.checked_sub(1).map(|i| i as u32);
         let dispatch = (0..list.len())
-            .map(|i| Dispatch { device: HOST, after: Vec::from_iter(previous(i)) })
+            .map(|i| Dispatch { after: Vec::from_iter(previous(i)), ..Dispatch::default() })
             .collect();
         Steps { list, dispatch }
     }
@@ -486,7 +494,12 @@ impl Steps {
     pub fn push(&mut self, step: Step) {
         let after = Vec::from_iter(self.list.len().checked_sub(1).map(|i| i as u32));
         self.list.push(step);
-        self.dispatch.push(Dispatch { device: HOST, after });
+        self.dispatch.push(Dispatch { after, ..Dispatch::default() });
+    }
+
+    /// Each step with its dispatch.
+    pub fn into_pairs(self) -> impl Iterator<Item = (Step, Dispatch)> {
+        self.list.into_iter().zip(self.dispatch)
     }
 }
 
@@ -728,6 +741,8 @@ pub struct Launch {
     pub cost: ExprId,
     /// Parts of the range may run at the same time.
     pub splits: bool,
+    /// Some elements of its outputs stay as they are.
+    pub partial: bool,
 }
 
 /// `c[b] = op(a[b]) · op(b[b])`, row-major, then `epilogue` per finished block.

@@ -531,8 +531,9 @@ impl Session<'_> {
         console: &mut Console<'_>,
     ) -> Result<Model> {
         let model = program.load(options)?;
-        if let Some(why) = model.instead() {
-            self.say(console, &format!("this runs on the CPU: {}", why.message()));
+        let told = self.args.device == crate::Choice::Cpu;
+        if let Some(why) = model.instead_text().filter(|_| !told) {
+            self.say(console, &format!("this runs on the CPU: {why}"));
         }
         model.allow_nan(self.args.allow_nan);
         model.queues().use_alone();

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tfc_abi::DType;
 use tfc_abi::gpu::{Gpu as Code, GpuVersion};
 use tfc_abi::place::{Placed, place};
-use tfc_abi::plan::{Device, DeviceId, HOST, Plan, Step};
+use tfc_abi::plan::{DeviceId, HOST, Plan, Step};
 
 /// Starts the GPUs of these numbers, with the best version of the program's code that all
 /// of them can run.
@@ -49,11 +49,11 @@ pub static TFC_CUDA: Entry = Entry { open, place: place_on };
 type Place = fn(&Plan, u32, &dyn Accelerator) -> Placed;
 
 fn place_on(plan: &Plan, number: u32, accelerator: &dyn Accelerator) -> Placed {
-    place(plan, &[Device::cuda(number)], &|entry, step| {
-        let Step::Call(c) = step else { return 1 };
+    place(plan, number, &|entry, step| {
+        let Step::Call(c) = step else { return true };
         let buffers = &plan.entries[entry as usize].buffers;
         let dtype = |i: usize| c.bufs.get(i).map_or(DType::I32, |b| buffers[*b as usize].dtype);
-        if accelerator.runs(c.func, dtype(0), dtype(1)) { 1 } else { HOST }
+        accelerator.runs(c.func, dtype(0), dtype(1))
     })
 }
 

@@ -163,7 +163,10 @@ mod tests {
 
     fn steps(after: &[&[u32]]) -> Steps {
         Steps::from_pairs(after.iter().map(|after| {
-            (Step::Copy { src: 0, dst: 0 }, Dispatch { device: HOST, after: after.to_vec() })
+            (
+                Step::Copy { src: 0, dst: 0 },
+                Dispatch { after: after.to_vec(), ..Dispatch::default() },
+            )
         }))
     }
 

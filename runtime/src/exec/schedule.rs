@@ -241,8 +241,9 @@ mod tests {
             copies.iter().map(|(src, dst)| Step::Copy { src: *src, dst: *dst }).collect();
         let (after, _) = order(&steps, &Home::Slot);
         let pairs = steps.into_iter().zip(after);
-        let steps =
-            Steps::from_pairs(pairs.map(|(s, after)| (s, Dispatch { device: HOST, after })));
+        let steps = Steps::from_pairs(
+            pairs.map(|(s, after)| (s, Dispatch { after, ..Dispatch::default() })),
+        );
         Schedule::new(&steps, &entry, &[bytes], &Pool::new(threads), &mut Arguments::default())
     }
 

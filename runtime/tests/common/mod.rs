@@ -106,6 +106,7 @@ impl Make {
             extent,
             cost,
             splits: cost > 0,
+            partial: false,
         })
     }
 
@@ -146,6 +147,7 @@ pub fn var(name: &str, shape: &[i64]) -> VarInfo {
         user: true,
         random: false,
         task: 0,
+        asked: None,
     }
 }
 

@@ -13,6 +13,7 @@
 use super::rounding::{Rounded, nudge, roundings, simple, unit};
 use super::{Dims, Entry, bits, print_graph};
 use crate::feeds::Rng;
+use crate::scatter::scatter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use tfc::{Device, Math, Module, Options};
@@ -67,12 +68,14 @@ pub fn check(entries: &[Entry], modes: &[Math], sizes: usize) -> Result<Counts, 
 
 /// [`check`] at given sizes for each entry.
 pub fn check_at(entries: &[Entry], modes: &[Math], sizes: &[Vec<Dims>]) -> Result<Counts, Failure> {
-    check_on(Device::Cpu, entries, modes, sizes)
+    check_on(Device::Cpu, None, entries, modes, sizes)
 }
 
-/// [`check_at`] with code that runs on a device.
+/// [`check_at`] with code that runs on a device, its nodes on several at random if there
+/// is a seed for that.
 pub fn check_on(
     device: Device,
+    scattered: Option<u64>,
     entries: &[Entry],
     modes: &[Math],
     sizes: &[Vec<Dims>],
@@ -97,7 +100,7 @@ pub fn check_on(
         }
     }
     for mode in modes.iter().copied() {
-        let module = subject.compile(mode, device).map_err(|e| whole(mode, e))?;
+        let module = subject.compile(mode, device, scattered).map_err(|e| whole(mode, e))?;
         for (entry, dims, feeds, want) in &wanted {
             let got = subject.call(&module, &entry.name(), feeds);
             if let (Math::Strict, true, Ok(got)) = (mode, entry.elementwise, &got) {
@@ -154,9 +157,18 @@ impl Subject {
         })
     }
 
-    fn compile(&self, math: Math, device: Device) -> Result<Module, String> {
+    fn compile(
+        &self,
+        math: Math,
+        device: Device,
+        scattered: Option<u64>,
+    ) -> Result<Module, String> {
         let options = Options::new().math(math).threads(1).device(device);
-        caught(|| tfc::compile_with(&self.graph, &options).map_err(|e| e.to_string()))
+        let mut graph = self.graph.clone();
+        if let Some(seed) = scattered {
+            scatter(&mut graph, seed);
+        }
+        caught(|| tfc::compile_with(&graph, &options).map_err(|e| e.to_string()))
     }
 
     fn func(&self, entry: &str) -> Result<&Func, String> {

@@ -4,7 +4,7 @@ use super::{Planner, outputs as written};
 use crate::lower::fuse::KernelGroup;
 use crate::lower::group;
 use crate::lower::operands::contract_operands;
-use tfc_abi::plan::{BufId, Conv, ConvKind, Epilogue, MatMul, Step};
+use tfc_abi::plan::{BufId, Conv, ConvKind, Epilogue, MatMul, Step, Steps};
 use tfc_ir::kernel::contract::{self, Product};
 use tfc_ir::lower::{Contraction, Lower};
 use tfc_ir::{Dim, Func, Node, NodeId, RegionId, ValueId};
@@ -15,7 +15,7 @@ impl Planner<'_> {
         g: &KernelGroup,
         id: NodeId,
         region: RegionId,
-        steps: &mut Vec<Step>,
+        steps: &mut Steps,
     ) {
         let func = self.func;
         let node = &func.nodes[id];

@@ -2,7 +2,9 @@
 
 use super::{Planner, not_compiled};
 use cranelift_entity::EntityRef;
-use tfc_abi::plan::{BufId, Call, CheckFinite, CheckIndex, Combine, Exchange, Message, Step};
+use tfc_abi::plan::{
+    BufId, Call, CheckFinite, CheckIndex, Combine, Exchange, Message, Step, Steps,
+};
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{CallCx, Lower, Routine, StepKind};
 use tfc_ir::{Dim, Node, NodeId, RegionId, TensorType};
@@ -12,7 +14,7 @@ impl Planner<'_> {
         &mut self,
         id: NodeId,
         region: RegionId,
-        steps: &mut Vec<Step>,
+        steps: &mut Steps,
     ) -> Result<(), Vec<Diag>> {
         let func = self.func;
         let node = &func.nodes[id];
@@ -169,7 +171,7 @@ impl Planner<'_> {
     }
 
     /// The values are brought to the results' places and combined there.
-    fn exchange(&mut self, node: &Node, region: RegionId, steps: &mut Vec<Step>) {
+    fn exchange(&mut self, node: &Node, region: RegionId, steps: &mut Steps) {
         for (&from, &to) in node.operands.iter().zip(&node.results) {
             let ty = self.func.ty(to).clone();
             let (src, dst) = (self.value(from), self.value(to));
