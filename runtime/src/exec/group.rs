@@ -159,7 +159,7 @@ impl Drop for Done<'_> {
 mod tests {
     use super::*;
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use tfc_abi::plan::{Dispatch, HOST, Step};
+    use tfc_abi::plan::{Dispatch, Step};
 
     fn steps(after: &[&[u32]]) -> Steps {
         Steps::from_pairs(after.iter().map(|after| {
