@@ -48,6 +48,8 @@ pub struct Options {
     /// Also compile the versions of entries that several processes run together; see
     /// [`Module::join`](crate::Module::join). Executables have them.
     pub replicas: bool,
+    /// Leave variables zero: see [`Options::bare`].
+    pub bare: bool,
     /// What to run on.
     pub device: Device,
     /// On GPUs, multiply f32 rounded to TF32; see [`Options::tf32`].
@@ -153,6 +155,15 @@ impl Options {
         self
     }
 
+    /// Leaves variables zero, and their memory address space until it is used: for workers
+    /// and parameter servers, which have some rows of large tables
+    /// ([`Module::worker`](crate::Module::worker)).
+    #[must_use]
+    pub fn bare(mut self, bare: bool) -> Options {
+        self.bare = bare;
+        self
+    }
+
     /// Runs the module on a device. Without that device loading fails (E0840).
     ///
     /// ```no_run
@@ -239,6 +250,7 @@ impl std::fmt::Debug for Options {
             .field("math", &self.math)
             .field("no_opt", &self.no_opt)
             .field("replicas", &self.replicas)
+            .field("bare", &self.bare)
             .field("device", &self.device)
             .field("tf32", &self.tf32)
             .field("cluster", &self.cluster)

@@ -130,6 +130,7 @@ impl Module {
                 None => tfc_runtime::Sandbox::default(),
             },
             keep: Some(Box::new(code.clone())),
+            bare: options.bare,
             device: match options.device {
                 Device::Cpu => tfc_runtime::Choice::Cpu,
                 Device::Cuda(number) => tfc_runtime::Choice::Cuda(number),

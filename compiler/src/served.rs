@@ -28,7 +28,9 @@ use crate::error::Result;
 use crate::module::Module;
 use crate::value::{Feeds, Outputs};
 use std::sync::Arc;
+use tfc_runtime::checkpoint::{DEFAULT_KEEP, Save};
 use tfc_runtime::net::job::Job;
+use tfc_runtime::net::ps::carry::{Beginning, Origin};
 use tfc_runtime::net::ps::client::{Client, Counts, Stepped};
 use tfc_runtime::net::ps::server::{Rule, Server};
 
@@ -61,6 +63,11 @@ impl Module {
     pub fn worker(&self, entry: &str, job: &Job) -> Result<Worker> {
         let index = self.model.entry(entry)?;
         let client = Client::new(&self.model, index, job, Some(job.rank))?;
+        if self.model.is_bare() {
+            for v in client.layout().own() {
+                self.model.start(v as usize)?;
+            }
+        }
         let mut worker =
             Worker { module: self.clone(), client, job: job.clone(), next: 0, begun: false };
         worker.sync()?;
@@ -71,10 +78,14 @@ impl Module {
 impl Worker {
     fn sync(&mut self) -> Result<()> {
         // Without checkpoints, what the chief's module has is what there is.
-        let first = if self.begun { self.next } else { 0 };
-        let mut give = || Ok(first);
+        let step = if self.begun { self.next } else { 0 };
+        let bare = self.module.model.is_bare();
+        let mut give = || {
+            let from = if bare { Origin::First } else { Origin::Model };
+            Ok(Beginning { step, from })
+        };
         let chief = self.job.rank == 0;
-        let give: Option<&mut dyn FnMut() -> tfc_runtime::Result<u64>> =
+        let give: Option<&mut dyn FnMut() -> tfc_runtime::Result<Beginning>> =
             if chief { Some(&mut give) } else { None };
         let wait = self.job.join_timeout.max(self.job.timeout);
         self.next = self.client.sync(&self.module.model, give, wait)?;
@@ -109,7 +120,27 @@ impl Worker {
 
     /// Brings all variables of the servers into the module, to be saved or looked at.
     pub fn pull(&mut self) -> Result<()> {
-        Ok(self.client.pull(&self.module.model, true)?)
+        let all: Vec<u32> = self.client.layout().served().into_iter().collect();
+        Ok(self.client.take(&self.module.model, &all, true)?)
+    }
+
+    /// Whether every step shall compute with the variables as they are when it begins, on
+    /// all servers at one moment: it sees every update that was acknowledged before, and
+    /// none in part.
+    pub fn set_strong(&mut self, strong: bool) {
+        self.client.strong = strong;
+    }
+
+    /// Has the servers save their variables, each to a file of its own in
+    /// `job.checkpoints`, as they are at one moment: one checkpoint, which any number of
+    /// servers or a single process can go on from.
+    pub fn save(&mut self) -> Result<()> {
+        let step = self.next;
+        self.client.save(&self.module.model, &mut |now| {
+            let step = now.unwrap_or(step);
+            Some(Save { step, keep: DEFAULT_KEEP, ..Save::default() })
+        })?;
+        Ok(())
     }
 
     /// The bytes that this worker's steps have sent and taken so far.
@@ -122,8 +153,8 @@ impl Worker {
         Ok(self.client.status()?)
     }
 
-    /// This worker is done. The chief waits for the others, takes the variables, and
-    /// lets the servers go.
+    /// This worker is done. The chief waits for the others, takes the variables unless
+    /// its module is bare ([`crate::Options::bare`]), and lets the servers go.
     pub fn finish(mut self) -> Result<()> {
         self.client.leave()?;
         if self.job.rank > 0 {
@@ -133,7 +164,9 @@ impl Worker {
         while !self.client.status()?.working.is_empty() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }
-        self.pull()?;
+        if !self.module.model.is_bare() {
+            self.pull()?;
+        }
         Ok(self.client.shutdown()?)
     }
 }

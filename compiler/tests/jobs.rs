@@ -3,6 +3,8 @@
 
 #[path = "jobs/served.rs"]
 mod served;
+#[path = "jobs/state.rs"]
+mod state;
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};

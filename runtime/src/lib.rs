@@ -54,6 +54,7 @@ pub mod show;
 mod stack;
 pub mod state;
 pub mod tensor;
+mod vars;
 
 pub use call::{CallOptions, CancelToken};
 pub use error::{Error, ErrorCode, ErrorKind, Result};

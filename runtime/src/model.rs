@@ -34,6 +34,8 @@ pub struct Model {
     pub(crate) accelerator: Option<Arc<dyn Accelerator>>,
     /// See [`tfc_abi::place::Placed`].
     origins: Vec<Vec<u32>>,
+    /// By variable, the entry that gives it its first value, in a program loaded bare.
+    pub(crate) starts: Vec<Option<usize>>,
     /// Why it runs on the CPU although it has code for GPUs.
     instead: Option<Error>,
     pub(crate) consts: Consts,
@@ -184,6 +186,9 @@ pub struct ModelOptions {
     pub sandbox: Sandbox,
     /// Leave variables zero; [`Model::init`] fills them.
     pub skip_init: bool,
+    /// As `skip_init`, for a process that uses little of the variables: their memory is
+    /// address space until it is touched, and [`Model::start`] fills one at a time.
+    pub bare: bool,
     /// What to run on.
     pub device: Choice,
     /// Initialise the variables of this task alone, of a program that was cut for
@@ -243,9 +248,16 @@ impl Model {
         // SAFETY: the caller's promise.
         let chosen = unsafe { choose(desc, plan, options.device) }?;
         let Chosen { placed, accelerator, instead } = chosen;
-        let plan = placed.plan;
+        let mut plan = placed.plan;
+        let mut origins = placed.origins;
+        let starts = match options.bare {
+            true => plan.add_starts(),
+            false => vec![],
+        };
+        let init = plan.init.and_then(|i| origins.get(i as usize)).cloned().unwrap_or_default();
+        origins.resize(plan.entries.len(), init);
         let device_consts = device_consts(&plan, &consts, accelerator.as_deref())?;
-        let state = State::new(&plan, accelerator.as_ref())?;
+        let state = State::new(&plan, accelerator.as_ref(), options.bare)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
         let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
         // Half as much again: the last lanes of a pack may be empty.
@@ -258,7 +270,8 @@ impl Model {
             cpu: Cpu { pool: pool.clone(), kernels, conv },
             plan,
             accelerator,
-            origins: placed.origins,
+            origins,
+            starts,
             instead,
             consts,
             device_consts,
@@ -275,9 +288,9 @@ impl Model {
             print: options.print,
             _keep: options.keep,
         };
-        if !options.skip_init {
+        if !options.skip_init && !options.bare {
             model.first_values(options.task)?;
-            model.state.accept_infinities(&model.plan.vars)?;
+            model.state.accept_infinities(&model.plan.vars, |_| true)?;
         }
         Ok(model)
     }
@@ -527,80 +540,6 @@ impl Model {
     /// Variables an entry reads and does not write.
     pub fn reads(&self, entry: usize) -> &[u32] {
         self.entries.get(entry).map_or(&[], |e| &e.reads)
-    }
-
-    /// Index of the variable of this name.
-    pub fn var(&self, name: &str) -> Option<usize> {
-        self.plan.vars.iter().position(|v| v.name == name)
-    }
-
-    /// A copy of a variable.
-    pub fn read_var(&self, var: usize) -> Result<TensorBuf> {
-        self.check_var(var)?;
-        if self.is_elsewhere(var) {
-            self.gather([var])?;
-        }
-        self.state.read(&self.plan.vars, var)
-    }
-
-    /// Overwrites a variable.
-    pub fn write_var(&self, var: usize, value: FeedView<'_>) -> Result<()> {
-        self.check_var(var)?;
-        self.state.write(&self.plan.vars, var, value)?;
-        self.var_was_set(var)
-    }
-
-    /// Overwrites several variables at once: every call sees all of them old or
-    /// all of them new. Nothing changes unless all values fit.
-    pub fn write_vars(&self, values: Vec<(usize, TensorBuf)>) -> Result<()> {
-        values.iter().try_for_each(|(var, _)| self.check_var(*var))?;
-        let vars: Vec<usize> = values.iter().map(|(var, _)| *var).collect();
-        self.state.replace(&self.plan.vars, values)?;
-        vars.into_iter().try_for_each(|var| self.var_was_set(var))
-    }
-
-    /// Overwrites some rows of a variable, which stand in `data` one after the other.
-    pub fn write_rows(&self, var: usize, rows: &[usize], data: &[u8]) -> Result<()> {
-        self.check_var(var)?;
-        self.state.write_rows(var, rows, data)?;
-        self.var_was_set(var)
-    }
-
-    /// Lends all variables, with their names: as they are between two calls.
-    pub fn with_vars<T>(
-        &self,
-        use_them: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
-    ) -> Result<T> {
-        let all: Vec<u32> = (0..self.plan.vars.len() as u32).collect();
-        let _held = self.state.hold_plain(&all, &[]);
-        let names = self.plan.vars.iter().map(|v| v.name.as_str());
-        // What is elsewhere is copied here first.
-        let contents =
-            (0..all.len()).map(|v| self.state.contents(v)).collect::<Result<Vec<_>>>()?;
-        let views = self.state.views(&self.plan.vars, &contents);
-        // The views are gone before the variables are given back.
-        let views: Vec<_> = names.zip(views).collect();
-        use_them(&views)
-    }
-
-    /// As [`Model::with_vars`], to save them: an error if one of them is not finite
-    /// (see [`Model::allow_nan`]).
-    pub fn with_vars_to_save<T>(
-        &self,
-        save: impl FnOnce(&[(&str, FeedView<'_>)]) -> Result<T>,
-    ) -> Result<T> {
-        self.gather(0..self.plan.vars.len())?;
-        self.with_vars(|vars| match self.state.unfit(&self.plan.vars, vars) {
-            Some(e) if !self.allows_nan() => Err(e),
-            _ => save(vars),
-        })
-    }
-
-    fn check_var(&self, var: usize) -> Result<()> {
-        if var < self.plan.vars.len() {
-            return Ok(());
-        }
-        Err(Error::data("E0605", format!("there is no variable number {var}")))
     }
 
     /// The dim every param that has one has as its first size: what a data set

@@ -192,7 +192,12 @@ impl Lock {
 }
 
 impl State {
-    pub(crate) fn new(plan: &Plan, accelerator: Option<&Arc<dyn Accelerator>>) -> Result<State> {
+    /// `bare` is for programs of whose variables little will be used here.
+    pub(crate) fn new(
+        plan: &Plan,
+        accelerator: Option<&Arc<dyn Accelerator>>,
+        bare: bool,
+    ) -> Result<State> {
         let devices = plan.var_devices().map_err(Error::bug)?;
         let vars = (plan.vars.iter().zip(devices))
             .map(|(v, device)| {
@@ -201,7 +206,11 @@ impl State {
                 let shape = shape.ok_or_else(|| Error::bug("a variable has a negative size"))?;
                 let len = byte_len(v.dtype, &shape)
                     .ok_or_else(|| Error::bug("a variable is too large"))?;
-                let memory = zeros(accelerator, device, len).map_err(|e| {
+                let memory = match bare && device == HOST {
+                    true => Bytes::untouched(len).map(Place::Here),
+                    false => zeros(accelerator, device, len),
+                };
+                let memory = memory.map_err(|e| {
                     e.note(format!("variable `{}` is {}", v.name, type_text(v.dtype, &shape)))
                 })?;
                 let infinite = AtomicBool::new(false);
@@ -407,31 +416,30 @@ impl State {
         self.gate.lock().locks[var].version
     }
 
-    /// The variables, of which these are the contents.
-    pub fn views<'a>(
-        &'a self,
-        infos: &'a [VarInfo],
-        contents: &'a [Cow<'a, [u8]>],
-    ) -> impl Iterator<Item = FeedView<'a>> {
-        debug_assert_eq!(contents.len(), self.vars.len());
-        let vars = infos.iter().zip(&self.vars).zip(contents);
-        vars.map(|((info, var), data)| FeedView { dtype: info.dtype, shape: &var.shape, data })
-    }
-
     /// Remembers which variables hold infinities as they are: those mean something.
-    pub(crate) fn accept_infinities(&self, infos: &[VarInfo]) -> Result<()> {
+    pub(crate) fn accept_infinities(
+        &self,
+        infos: &[VarInfo],
+        of: impl Fn(usize) -> bool,
+    ) -> Result<()> {
         let all: Vec<u32> = (0..self.vars.len() as u32).collect();
         let _held = self.hold_plain(&all, &[]);
-        for (i, (info, var)) in infos.iter().zip(&self.vars).enumerate() {
+        for (i, (info, var)) in infos.iter().zip(&self.vars).enumerate().filter(|(i, _)| of(*i)) {
             let finite = numerics::all_finite(info.dtype, &self.contents(i)?);
             var.infinite.store(!finite, Ordering::Relaxed);
         }
         Ok(())
     }
 
-    /// Why some variable should not be saved, of which these are the contents.
-    pub(crate) fn unfit(&self, infos: &[VarInfo], all: &[(&str, FeedView<'_>)]) -> Option<Error> {
-        infos.iter().zip(&self.vars).zip(all).find_map(|((info, var), (_, view))| {
+    /// Why some of these variables should not be saved, which hold this.
+    pub(crate) fn unfit(
+        &self,
+        infos: &[VarInfo],
+        vars: &[u32],
+        views: &[(&str, FeedView<'_>)],
+    ) -> Option<Error> {
+        vars.iter().zip(views).find_map(|(v, (_, view))| {
+            let (info, var) = (&infos[*v as usize], &self.vars[*v as usize]);
             let (shape, bytes) = (var.shape.clone(), view.data);
             let tensor = numerics::Tensor { dtype: info.dtype, shape, bytes };
             numerics::unfit(&info.name, &tensor, var.infinite.load(Ordering::Relaxed))
@@ -452,6 +460,28 @@ impl State {
         let ids = [var as u32];
         let _held = self.hold_plain(&[], &ids);
         self.put(var, value.data)
+    }
+
+    /// Makes a variable zero, and gives back its memory if it was made to be used in
+    /// part.
+    pub fn forget(&self, var: usize) -> Result<()> {
+        let ids = [var as u32];
+        let _held = self.hold_plain(&[], &ids);
+        // SAFETY: the variable is held exclusively, so nobody looks at its memory.
+        match unsafe { &mut *self.vars[var].memory.get() } {
+            Place::Here(bytes) => {
+                bytes.forget();
+                Ok(())
+            }
+            Place::There(..) => self.put(var, &vec![0; self.byte_len(var)]),
+        }
+    }
+
+    /// Lends a variable.
+    pub fn with<T>(&self, var: usize, use_it: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let ids = [var as u32];
+        let _held = self.hold_plain(&ids, &[]);
+        Ok(use_it(&self.contents(var)?))
     }
 
     /// Overwrites some rows of a variable.
@@ -550,7 +580,7 @@ mod tests {
     use tfc_abi::DType;
 
     fn state_of(infos: &[VarInfo]) -> State {
-        State::new(&Plan { vars: infos.to_vec(), ..Plan::default() }, None).unwrap()
+        State::new(&Plan { vars: infos.to_vec(), ..Plan::default() }, None, false).unwrap()
     }
 
     fn infos(n: usize) -> Vec<VarInfo> {
@@ -561,6 +591,7 @@ mod tests {
                 shape: vec![2],
                 user: true,
                 random: false,
+                zero: false,
                 task: 0,
                 asked: None,
             })

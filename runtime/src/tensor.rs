@@ -41,6 +41,12 @@ impl TensorBuf {
         Ok(TensorBuf { dtype, shape: shape.to_vec(), data: Bytes::zeroed(len)? })
     }
 
+    /// As [`TensorBuf::zeros`], of which little may be used: see [`Bytes::untouched`].
+    pub fn untouched(dtype: DType, shape: &[usize]) -> Result<TensorBuf> {
+        let len = byte_len(dtype, shape).ok_or_else(|| too_large(usize::MAX))?;
+        Ok(TensorBuf { dtype, shape: shape.to_vec(), data: Bytes::untouched(len)? })
+    }
+
     /// From bytes in native order; `None` when their number is wrong.
     pub fn from_bytes(dtype: DType, shape: &[usize], bytes: &[u8]) -> Option<TensorBuf> {
         if byte_len(dtype, shape) != Some(bytes.len()) {

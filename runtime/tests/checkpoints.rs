@@ -317,7 +317,8 @@ fn forged_positions_are_refused() {
         assert!(err.contains("error[E0580]"), "{err}");
     }
     // Its file is one beside it, and no longer than it says.
-    let forged = checkpoint::Manifest { file: "../x".into(), ..manifest.clone() };
+    let mut forged = manifest.clone();
+    forged.files[0].file = "../x".into();
     std::fs::write(&path, forged.text()).unwrap();
     assert_eq!(checkpoint::verify(&path).unwrap_err().code(), "E0580");
     std::fs::write(&path, manifest.text()).unwrap();

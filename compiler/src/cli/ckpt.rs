@@ -3,12 +3,9 @@
 use super::{Done, args};
 use crate::error::Result;
 use std::fmt::Write as _;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use tfc_runtime::checkpoint::{self, Manifest};
+use tfc_runtime::checkpoint::{self, Manifest, Source};
 use tfc_runtime::io::json::quote;
-use tfc_runtime::io::safetensors::Archive;
-use tfc_runtime::io::{Format, cannot_read};
 use tfc_runtime::mem::human_bytes;
 use tfc_runtime::{Error, ErrorCode, TensorBuf};
 
@@ -53,21 +50,24 @@ fn ls(path: &Path, json: bool, json_errors: bool) -> Result<Done> {
         if json {
             let positions: Vec<String> =
                 m.positions.iter().map(|(k, v)| format!("{}:{v}", quote(k))).collect();
+            let paths = m.paths(path);
+            let files: Vec<String> =
+                paths.iter().map(|p| quote(&p.display().to_string())).collect();
             let _ = writeln!(
                 out,
-                "{{\"step\":{},\"time\":{},\"bytes\":{},\"tfc\":{},\"graph\":{},\"graph_hash\":{},\"positions\":{{{}}},\"file\":{}}}",
+                "{{\"step\":{},\"time\":{},\"bytes\":{},\"tfc\":{},\"graph\":{},\"graph_hash\":{},\"positions\":{{{}}},\"files\":[{}]}}",
                 m.step,
                 m.time,
-                m.bytes,
+                m.bytes(),
                 quote(&m.version),
                 quote(&m.graph),
                 quote(&m.graph_hash),
                 positions.join(","),
-                quote(&m.data(path).display().to_string())
+                files.join(",")
             );
         } else {
             let graph = format!("{} ({})", m.graph, m.graph_hash.get(..12).unwrap_or_default());
-            rows.push([m.step.to_string(), utc(m.time), human_bytes(m.bytes), m.version, graph]);
+            rows.push([m.step.to_string(), utc(m.time), human_bytes(m.bytes()), m.version, graph]);
         }
     }
     // Where some can be used, the others are worth a warning (`verify` says more).
@@ -141,7 +141,7 @@ fn verify(path: &Path, json: bool) -> Result<Done> {
                     m.step
                 )
             }
-            Ok(m) => writeln!(out, "{name}: good ({})", human_bytes(m.bytes)),
+            Ok(m) => writeln!(out, "{name}: good ({})", human_bytes(m.bytes())),
             Err(e) if json => {
                 let why: Vec<String> = e.notes().iter().map(|n| quote(n)).collect();
                 let (name, why) = (quote(&name), why.join(","));
@@ -157,9 +157,9 @@ fn verify(path: &Path, json: bool) -> Result<Done> {
 fn diff(a: &Path, b: &Path, json: bool) -> Result<Done> {
     let (mut left, mut right) = (open(a)?, open(b)?);
     let mut lines: Vec<(String, &str, String)> = vec![];
-    for i in 0..left.archive.tensors.len() {
-        let name = left.archive.tensors[i].name.clone();
-        let Some(j) = right.archive.tensors.iter().position(|t| t.name == name) else {
+    for i in 0..left.tensors.len() {
+        let name = left.tensors[i].name.clone();
+        let Some(j) = right.tensors.iter().position(|t| t.name == name) else {
             lines.push((name, "only", format!("only in {}", a.display())));
             continue;
         };
@@ -167,8 +167,8 @@ fn diff(a: &Path, b: &Path, json: bool) -> Result<Done> {
         let (what, text) = compare(&t, &u);
         lines.push((name, what, text));
     }
-    for t in &right.archive.tensors {
-        if !left.archive.tensors.iter().any(|l| l.name == t.name) {
+    for t in &right.tensors {
+        if !left.tensors.iter().any(|l| l.name == t.name) {
             lines.push((t.name.clone(), "only", format!("only in {}", b.display())));
         }
     }
@@ -193,26 +193,12 @@ fn diff(a: &Path, b: &Path, json: bool) -> Result<Done> {
     Ok(Done { text: out, code: u8::from(equal != lines.len()) })
 }
 
-struct Side {
-    path: PathBuf,
-    archive: Archive,
-}
-
-fn open(path: &Path) -> Result<Side> {
-    let mut path = path.to_path_buf();
-    if path.is_dir() || path.extension().is_some_and(|e| e == "json") {
-        let manifest = checkpoint::find(&path)?;
-        path = Manifest::read(&manifest)?.data(&manifest);
-    }
-    let file = File::open(&path).map_err(|e| cannot_read(&path, &e))?;
-    let archive = Archive::open(file).map_err(|f| f.about(&path, Format::Safetensors))?;
-    Ok(Side { path, archive })
-}
-
-impl Side {
-    fn tensor(&mut self, at: usize) -> std::result::Result<TensorBuf, Error> {
-        self.archive.read(at).map_err(|f| f.about(&self.path, Format::Safetensors))
-    }
+fn open(path: &Path) -> Result<Source> {
+    let path = match path.is_dir() || path.extension().is_some_and(|e| e == "json") {
+        true => checkpoint::find(path)?,
+        false => path.to_path_buf(),
+    };
+    Ok(Source::open(&path)?)
 }
 
 fn compare(a: &TensorBuf, b: &TensorBuf) -> (&'static str, String) {

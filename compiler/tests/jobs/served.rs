@@ -107,7 +107,7 @@ entry data(seed: i64[]) -> (words: i32[96, 6], y: i32[96]) {{
 }
 
 /// A folder with such a program.
-fn text(rows: usize, optimizer: &str) -> tempfile::TempDir {
+pub(crate) fn text(rows: usize, optimizer: &str) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("m.graph"), words(rows, optimizer)).unwrap();
     ok(tfc(dir.path(), "compile m.graph -o m"));
@@ -115,7 +115,7 @@ fn text(rows: usize, optimizer: &str) -> tempfile::TempDir {
     dir
 }
 
-const READ: &str = "./m train --feed words=x.npy --feed y=y.npy --batch 24 --epochs 12";
+pub(crate) const READ: &str = "./m train --feed words=x.npy --feed y=y.npy --batch 24 --epochs 12";
 
 /// Whether the update changes rows that were not used (Adam), is not told what it
 /// would need alone (the norm of all gradients), or neither.
@@ -187,6 +187,12 @@ fn gradients_are_applied_as_they_come() {
     let most = err.split(" on average and ").nth(1).and_then(|r| r.split(' ').next());
     let most: u64 = most.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{err}"));
     assert!(most <= 2 * 6, "{err}");
+    // Each step reads first: nothing is lost, and nothing waits for itself.
+    for mode in ["ps-async", "backup --need 2"] {
+        let line = format!("launch --ps 2 -n 3 {TRAIN} --mode {mode} --consistency strong");
+        let text = ok(tfc(dir, &format!("{line} --epochs 60 --checkpoint-dir {}", &mode[..6])));
+        assert!(last_loss(&text) < 0.3, "{mode}: {text}");
+    }
 }
 
 #[test]
@@ -206,29 +212,36 @@ fn what_servers_cannot_do_is_said() {
     fails(&format!("launch --ps 1 -n 2 {TRAIN} --staleness 3"), "E0914", "ps-async");
     fails(&format!("launch --ps 1 -n 2 {TRAIN} --mode sync"), "E0705", "no use for parameter");
     fails("launch --ps 1 -n 2 ./m predict --feed x=x.npy --batch 8", "E0707", "cannot be divided");
+    let strong = "--consistency strong";
+    fails(
+        &format!("launch -n 2 {TRAIN} --mode average --local-steps 2 {strong}"),
+        "E0914",
+        "strong",
+    );
+    fails(&format!("launch --ps 1 -n 2 {TRAIN} --consistency weak"), "E0914", "strong");
     let small = TRAIN.replace("--batch 24", "--batch 1");
     fails(&format!("launch --ps 1 -n 2 {small}"), "E0707", "a batch of 1 cannot be shared");
     let alone = run(dir, &format!("{TRAIN} --mode ps-sync"));
     assert!(String::from_utf8_lossy(&alone.stderr).contains("there are no parameter servers"));
 }
 
-fn launch(dir: &Path, line: &str) -> Child {
+pub(crate) fn launch(dir: &Path, line: &str) -> Child {
     let mut c = command(dir, env!("CARGO_BIN_EXE_tfc"), line);
     c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-fn signal(pid: u32, name: &str) -> bool {
+pub(crate) fn signal(pid: u32, name: &str) -> bool {
     Command::new("kill").args([name, &pid.to_string()]).status().is_ok_and(|s| s.success())
 }
 
 /// Waits for the end of a job; what it said, and whether it went well.
-fn end(mut job: Child) -> (bool, String) {
+pub(crate) fn end(mut job: Child) -> (bool, String) {
     let mut err = String::new();
     std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
     (job.wait().unwrap().success(), err)
 }
 
-fn until(what: impl Fn() -> bool) {
+pub(crate) fn until(what: impl Fn() -> bool) {
     let give_up = Instant::now() + Duration::from_secs(60);
     while !what() && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(2));
@@ -358,7 +371,7 @@ fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
     for ps in [1, 2] {
         let _ = std::fs::remove_dir_all(dir.join("ck"));
         let line = format!(
-            "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 500 \
+            "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 3000 \
              --peer-timeout 20s --checkpoint-dir ck --save-every 100"
         );
         let job = launch(dir, &line);
@@ -366,7 +379,7 @@ fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
         let pids = workers(job.id());
         let last = pids[ps + 2];
         assert!(signal(last, "-STOP"));
-        let late = |name: std::ffi::OsString| name.to_string_lossy().contains("-000000001");
+        let late = |name: std::ffi::OsString| name.to_string_lossy().starts_with("step-00000001");
         until(|| std::fs::read_dir(dir.join("ck")).unwrap().flatten().any(|f| late(f.file_name())));
         // About at the end; whenever it happens, it must go well.
         std::thread::sleep(Duration::from_millis(200));
@@ -438,6 +451,9 @@ fn anybody_with_the_token_may_read() {
     let refused = read("guess");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("token"), "{refused:?}");
     ok(read("secret"));
+    let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers}");
+    let mut strong = command(dir, "./m", &format!("{line} --consistency strong"));
+    ok(strong.env("TFC_TOKEN", "secret").output().unwrap());
     assert!(signal(job.id(), "-TERM"));
     let (_, err) = end(job);
     assert!(err.contains("which is saved in `ck`"), "{err}");

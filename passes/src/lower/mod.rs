@@ -184,6 +184,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
                     shape: var.ty.shape.iter().map(|d| fixed(d, &var.name)).collect(),
                     user: var.user,
                     random: false,
+                    zero: begins_with_zeros(&graph.init, id),
                     task: placement::task_of(&tasks, var.device.as_deref()),
                     asked: build.asked(Local::of(var.device.as_deref())),
                 });
@@ -277,4 +278,18 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         fast: false,
         tf32: false,
     })
+}
+
+/// Whether all that the initialiser does to a variable is to make it zero.
+fn begins_with_zeros(init: &Func, var: VarId) -> bool {
+    let (mut writes, mut zeros) = (0, 0);
+    init.walk(&mut |_, node| {
+        if node.var == Some(var) && node.op.def().effect == tfc_ir::op::Effect::Write {
+            writes += 1;
+            let value = node.operands.last();
+            let assigns = node.op == tfc_ir::Op::Assign && node.operands.len() == 1;
+            zeros += usize::from(assigns && value.is_some_and(|v| crate::util::is_zero(init, *v)));
+        }
+    });
+    (writes, zeros) == (1, 1)
 }

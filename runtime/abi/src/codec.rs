@@ -334,7 +334,7 @@ wire_struct! {
     PartOf { whole, task }
     Message { peer, buf, name, place }
     DimInfo { name, min, max }
-    VarInfo { name, dtype, shape, user, random, task, asked }
+    VarInfo { name, dtype, shape, user, random, zero, task, asked }
     ConstInfo { dtype, shape, offset, len }
     Entry { name, doc, params, results, exprs, buffers, slots, steps, writes, conditions, runner, replica_of, part }
     Condition { value, message, place }

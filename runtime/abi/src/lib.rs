@@ -22,6 +22,7 @@ pub mod parts;
 pub mod place;
 pub mod plan;
 pub mod routine;
+pub mod start;
 
 pub use code::ErrorCode;
 pub use dtype::DType;

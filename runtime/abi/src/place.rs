@@ -629,6 +629,7 @@ mod tests {
             shape: vec![4],
             user: true,
             random: false,
+            zero: false,
             task: 0,
             asked: None,
         };

@@ -148,6 +148,8 @@ pub struct VarInfo {
     pub user: bool,
     /// Its initial value is drawn at random: it means nothing before it is trained.
     pub random: bool,
+    /// Its initial value is zero, which fresh memory is.
+    pub zero: bool,
     /// Which of [`Plan::tasks`] has it, when they run the program together.
     pub task: u32,
     /// Which of [`Plan::asked`] it was placed on.

@@ -157,6 +157,7 @@ fn sample() -> Plan {
             shape: vec![4],
             user: true,
             random: false,
+            zero: false,
             task: 1,
             asked: Some(1),
         }],

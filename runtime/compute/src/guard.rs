@@ -75,6 +75,8 @@ mod system {
         ) -> *mut c_void;
         pub fn mprotect(addr: *mut c_void, len: usize, prot: c_int) -> c_int;
         pub fn munmap(addr: *mut c_void, len: usize) -> c_int;
+        #[cfg(target_os = "linux")]
+        pub fn madvise(addr: *mut c_void, len: usize, advice: c_int) -> c_int;
     }
 
     pub const PRIVATE: c_int = 2;
@@ -83,6 +85,15 @@ mod system {
     #[cfg(not(target_os = "linux"))]
     pub const ANONYMOUS: c_int = 0x1000;
     pub const READ_WRITE: c_int = 3;
+    /// Nothing is set aside for pages that may never be used.
+    #[cfg(target_os = "linux")]
+    pub const NO_RESERVE: c_int = 0x4000;
+    #[cfg(not(target_os = "linux"))]
+    pub const NO_RESERVE: c_int = 0;
+    #[cfg(target_os = "linux")]
+    pub const DONT_NEED: c_int = 4;
+    #[cfg(target_os = "linux")]
+    pub const NO_LARGE_PAGES: c_int = 15;
 }
 
 /// Maps `len` bytes as `mode` says; `None` where that cannot be had.
@@ -122,4 +133,41 @@ pub(crate) unsafe fn unmap(pages: &Pages) {
     }
     #[cfg(not(unix))]
     let _ = pages;
+}
+
+/// Address space without memory behind it until it is touched, page by page.
+#[cfg(unix)]
+pub(crate) fn untouched(len: usize) -> Option<Pages> {
+    let total = len.checked_next_multiple_of(1 << 16)?;
+    // SAFETY: a fresh mapping.
+    let base = unsafe {
+        let flags = system::PRIVATE | system::ANONYMOUS | system::NO_RESERVE;
+        let base = system::mmap(std::ptr::null_mut(), total, system::READ_WRITE, flags, -1, 0);
+        if base.addr() == usize::MAX {
+            return None;
+        }
+        #[cfg(target_os = "linux")]
+        system::madvise(base, total, system::NO_LARGE_PAGES);
+        base.cast::<u8>()
+    };
+    Some(Pages { ptr: base, skip: 0, total })
+}
+
+#[cfg(not(unix))]
+pub(crate) fn untouched(_len: usize) -> Option<Pages> {
+    None
+}
+
+/// Gives back what [`untouched`] has had touched: it is zero again. False where the
+/// system cannot.
+pub(crate) fn forget(start: *mut u8, len: usize) -> bool {
+    #[cfg(target_os = "linux")]
+    // SAFETY: a private mapping of ours, from its start; the caller has it to itself.
+    // Pages of a guarded block do not begin at its start, and are refused.
+    return unsafe { system::madvise(start.cast(), len, system::DONT_NEED) == 0 };
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (start, len);
+        false
+    }
 }

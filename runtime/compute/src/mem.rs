@@ -56,7 +56,32 @@ impl Bytes {
         Ok(Bytes { ptr, len, skip, mapped: 0 })
     }
 
-    pub fn from_slice(bytes: &[u8]) -> Result<Bytes, OutOfMemory> {
+    /// As [`Bytes::zeroed`], for memory of which little will be used: address space
+    /// alone, as large as it may be, until somebody touches a page; and these pages are
+    /// small ones.
+    pub fn untouched(len: usize) -> Result<Bytes, OutOfMemory> {
+        match guard::mode() == Guard::Off && len >= PAGE {
+            true => match guard::untouched(len) {
+                Some(pages) => {
+                    let ptr = NonNull::new(pages.ptr).ok_or(OutOfMemory(len))?;
+                    Ok(Bytes { ptr, len, skip: pages.skip, mapped: pages.total })
+                }
+                None => Err(OutOfMemory(len)),
+            },
+            false => Bytes::zeroed(len),
+        }
+    }
+
+    /// Makes all bytes zero, and gives back the memory of those that
+    /// [`Bytes::untouched`] made.
+    pub fn forget(&mut self) {
+        let given = self.mapped != 0 && guard::forget(self.as_ptr(), self.len);
+        if !given {
+            self.fill(0);
+        }
+    }
+
+        pub fn from_slice(bytes: &[u8]) -> Result<Bytes, OutOfMemory> {
         let mut out = Bytes::zeroed(bytes.len())?;
         out.copy_from_slice(bytes);
         Ok(out)
@@ -76,6 +101,9 @@ impl Bytes {
         self.ptr.as_ptr()
     }
 }
+
+/// Less than this is not worth a mapping.
+const PAGE: usize = 1 << 16;
 
 /// Tells the system that memory of many pages is used as a whole: products and
 /// transposes walk it with strides larger than a page, and large pages save them a
@@ -198,6 +226,32 @@ mod tests {
             assert_eq!(*b, vec![0; len][..]);
         }
         assert_eq!(Bytes::from_slice(b"abc").unwrap().clone()[..], *b"abc");
+    }
+
+    #[test]
+    fn what_is_not_touched_is_zero_and_costs_nothing() {
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+            text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0) * 4096
+        };
+        // More than most machines have.
+        let Ok(mut b) = Bytes::untouched(1 << 42) else {
+            // Some systems count what is reserved.
+            assert!(Bytes::untouched(1 << 30).is_ok());
+            return;
+        };
+        let before = resident();
+        for i in 0..2000 {
+            b[i * (1 << 30)] = 7;
+        }
+        b.forget();
+        assert!((0..2000).all(|i| b[i * (1 << 30)] == 0));
+        assert!(resident() < before + (64 << 20), "{before} and {}", resident());
+        assert_eq!(b.as_ptr() as usize % BUFFER_ALIGN, 0);
+        let mut small = Bytes::untouched(100).unwrap();
+        small[3] = 1;
+        small.forget();
+        assert_eq!(small[..], [0; 100]);
     }
 
     #[test]

@@ -10,7 +10,9 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-const FORMAT: &str = "tfc-checkpoint-1";
+const FORMAT: &str = "tfc-checkpoint-2";
+/// The format before: one file of data, whose fields are the manifest's own.
+const ONE_FILE: &str = "tfc-checkpoint-1";
 /// No manifest of ours is longer.
 const MAX_BYTES: u64 = 16 << 20;
 
@@ -29,10 +31,39 @@ pub struct Manifest {
     /// What the run was: its entry, its batches, fingerprints of its data. Nothing
     /// in checkpoints that were not made by a program's own command line.
     pub run: BTreeMap<String, String>,
-    /// The data file, beside the manifest.
+    /// The data, beside the manifest: one file for each process that had some.
+    pub files: Vec<DataFile>,
+}
+
+/// A file of tensors.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DataFile {
     pub file: String,
     pub bytes: u64,
+    /// In hexadecimal.
     pub hash: String,
+}
+
+impl DataFile {
+    fn text(&self) -> String {
+        let hash = quote(&format!("blake2b-256:{}", self.hash));
+        format!("{{\"file\": {}, \"bytes\": {}, \"hash\": {hash}}}", quote(&self.file), self.bytes)
+    }
+
+    fn parse(json: &Json) -> std::result::Result<DataFile, String> {
+        let text = |name: &str| {
+            let value = json.get(name).and_then(Json::as_str);
+            value.map(str::to_owned).ok_or(format!("its `{name}` is missing or malformed"))
+        };
+        let file = text("file")?;
+        if Path::new(&file).file_name().is_none_or(|name| name != file.as_str()) {
+            return Err("its `file` is not the name of a file beside it".into());
+        }
+        let hash = text("hash")?;
+        let hash = hash.strip_prefix("blake2b-256:").ok_or("its hash is of an unknown kind")?;
+        let bytes = json.get("bytes").and_then(Json::as_u64).ok_or("its `bytes` is malformed")?;
+        Ok(DataFile { file, bytes, hash: hash.to_owned() })
+    }
 }
 
 impl Manifest {
@@ -41,10 +72,11 @@ impl Manifest {
             self.positions.iter().map(|(k, v)| format!("{}: {v}", quote(k))).collect();
         let run: Vec<String> =
             self.run.iter().map(|(k, v)| format!("{}: {}", quote(k), quote(v))).collect();
+        let files: Vec<String> = self.files.iter().map(DataFile::text).collect();
         let head = format!(
             "{{\n  \"format\": \"{FORMAT}\",\n  \"step\": {},\n  \"graph\": {},\n  \
              \"graph_hash\": {},\n  \"tfc\": {},\n  \"time\": {},\n  \"positions\": {{{}}},\n  \
-             \"run\": {{{}}},\n  \"file\": {},\n  \"bytes\": {},\n  \"hash\": {},\n",
+             \"run\": {{{}}},\n  \"files\": [{}],\n",
             self.step,
             quote(&self.graph),
             quote(&self.graph_hash),
@@ -52,9 +84,7 @@ impl Manifest {
             self.time,
             positions.join(", "),
             run.join(", "),
-            quote(&self.file),
-            self.bytes,
-            quote(&format!("blake2b-256:{}", self.hash)),
+            files.join(", "),
         );
         let tail = tail(&head);
         head + &tail
@@ -74,8 +104,15 @@ impl Manifest {
         };
         let number = |name: &str| field(name)?.as_u64().ok_or(format!("its `{name}` is malformed"));
         let format = string("format")?;
-        if format != FORMAT {
-            return Err(format!("its format is `{format}`, this program reads `{FORMAT}`"));
+        let files = match format.as_str() {
+            FORMAT => field("files")?.as_array().unwrap_or_default(),
+            ONE_FILE => std::slice::from_ref(&json),
+            _ => return Err(format!("its format is `{format}`, this program reads `{FORMAT}`")),
+        };
+        let files: Vec<DataFile> =
+            files.iter().map(DataFile::parse).collect::<std::result::Result<_, String>>()?;
+        if files.is_empty() {
+            return Err("it names no files".into());
         }
         let mut positions = BTreeMap::new();
         for (name, value) in field("positions")?.as_object().unwrap_or_default() {
@@ -87,12 +124,6 @@ impl Manifest {
             let value = value.as_str().ok_or(format!("its fact `{name}` is malformed"))?;
             run.insert(name.clone(), value.to_owned());
         }
-        let file = string("file")?;
-        if Path::new(&file).file_name().is_none_or(|name| name != file.as_str()) {
-            return Err("its `file` is not the name of a file beside it".into());
-        }
-        let hash = string("hash")?;
-        let hash = hash.strip_prefix("blake2b-256:").ok_or("its hash is of an unknown kind")?;
         Ok(Manifest {
             step: number("step")?,
             graph: string("graph")?,
@@ -101,9 +132,7 @@ impl Manifest {
             time: number("time")?,
             positions,
             run,
-            file,
-            bytes: number("bytes")?,
-            hash: hash.to_owned(),
+            files,
         })
     }
 
@@ -119,8 +148,20 @@ impl Manifest {
     }
 
     /// Where the data of the checkpoint with this manifest is.
-    pub fn data(&self, manifest: &Path) -> PathBuf {
-        manifest.with_file_name(&self.file)
+    pub fn paths(&self, manifest: &Path) -> Vec<PathBuf> {
+        self.files.iter().map(|f| manifest.with_file_name(&f.file)).collect()
+    }
+
+    /// Whether all files are there, and of the right length.
+    pub(crate) fn has_its_files(&self, manifest: &Path) -> bool {
+        self.files.iter().zip(self.paths(manifest)).all(|(known, path)| {
+            std::fs::metadata(path).is_ok_and(|found| found.len() == known.bytes)
+        })
+    }
+
+    /// Of all files together.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|f| f.bytes).sum()
     }
 }
 
@@ -138,14 +179,18 @@ fn torn(manifest: &Path) -> Error {
 pub fn verify(path: &Path) -> Result<Manifest> {
     debug_assert!(path.extension().is_none_or(|e| e == MANIFEST));
     let manifest = Manifest::read(path)?;
-    let data = manifest.data(path);
-    let fault = |why: String| torn(path).note(format!("`{}`: {why}", data.display()));
-    let file = match File::open(&data) {
-        Ok(file) => file,
-        Err(e) => return Err(fault(format!("it cannot be read: {}", io_reason(&e)))),
-    };
+    for (known, data) in manifest.files.iter().zip(manifest.paths(path)) {
+        held_against(known, &data)
+            .map_err(|why| torn(path).note(format!("`{}`: {why}", data.display())))?;
+    }
+    Ok(manifest)
+}
+
+/// What is wrong with a file of data.
+fn held_against(known: &DataFile, path: &Path) -> std::result::Result<(), String> {
+    let unreadable = |e: std::io::Error| format!("it cannot be read: {}", io_reason(&e));
     // A link to a device has no end.
-    let mut file = file.take(manifest.bytes.saturating_add(1));
+    let mut file = File::open(path).map_err(unreadable)?.take(known.bytes.saturating_add(1));
     let mut hasher = Hasher::default();
     let mut bytes = 0u64;
     let mut buffer = vec![0; 1 << 18];
@@ -157,19 +202,19 @@ pub fn verify(path: &Path) -> Result<Manifest> {
                 hasher.update(&buffer[..n]);
             }
             Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(fault(format!("it cannot be read: {}", io_reason(&e)))),
+            Err(e) => return Err(unreadable(e)),
         }
     }
-    if bytes < manifest.bytes {
-        return Err(fault(format!("it is cut short: {bytes} of {} bytes", manifest.bytes)));
+    if bytes < known.bytes {
+        return Err(format!("it is cut short: {bytes} of {} bytes", known.bytes));
     }
-    if bytes > manifest.bytes {
-        return Err(fault(format!("it has more than its {} bytes", manifest.bytes)));
+    if bytes > known.bytes {
+        return Err(format!("it has more than its {} bytes", known.bytes));
     }
-    if hex(&hasher.finish()) != manifest.hash {
-        return Err(fault("it does not match its hash: it was changed or damaged".into()));
+    match hex(&hasher.finish()) == known.hash {
+        true => Ok(()),
+        false => Err("it does not match its hash: it was changed or damaged".into()),
     }
-    Ok(manifest)
 }
 
 #[cfg(test)]
@@ -186,9 +231,9 @@ mod tests {
             time: 5,
             positions: [("epoch".into(), 3), ("seed".into(), -1)].into(),
             run: [("entry".into(), "train".into())].into(),
-            file: "step-000000000120.safetensors".into(),
-            bytes: 77,
-            hash: "abcd".into(),
+            files: ["step-000000000120.0.ab.safetensors", "step-000000000120.1.ab.safetensors"]
+                .map(|file| DataFile { file: file.into(), bytes: 77, hash: "abcd".into() })
+                .into(),
         };
         let text = manifest.text();
         assert_eq!(Manifest::parse(&text), Ok(manifest));

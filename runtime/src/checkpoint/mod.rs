@@ -8,6 +8,12 @@
 //! | `step-000000000120.safetensors` | every variable: parameters, optimizer slots, counters and keys of random numbers |
 //! | `step-000000000120.json` | the manifest: step, data position, graph, version, length and hash of the other file, and a hash of itself |
 //!
+//! In a job with parameter servers each of them writes a file of its own, with the
+//! variables or rows that it has, and so does the chief with what only workers have:
+//! `step-000000000120.1.3f2a77c0.safetensors` is that of server 1. The manifest lists
+//! them. Whoever reads a checkpoint sees whole tensors ([`Source`]), however many files
+//! they are in.
+//!
 //! Invariants
 //! - Files appear under their names only when complete and on disk, the manifest
 //!   last. So a checkpoint with a manifest was finished, and one without never
@@ -23,15 +29,19 @@ mod manifest;
 mod positions;
 mod restore;
 mod save;
+mod source;
 
 pub(crate) use files::{read_tensor, save_tensors};
 pub use lock::{Lock, lock};
-pub use manifest::{Manifest, verify};
-pub use positions::resume;
+pub use manifest::{DataFile, Manifest, verify};
+pub use positions::{resume, resume_some};
 pub use restore::{
-    Matched, Newest, Rename, load_exact, load_for, load_matching, load_needed, newest,
+    Fit, Matched, Newest, Rename, check_whole, fit_exactly, fit_some, load_exact, load_for,
+    load_matching, load_needed, newest,
 };
-pub use save::{Save, save};
+pub(crate) use save::file_name;
+pub use save::{Piece, Save, finish, save, save_part};
+pub use source::{Source, Stored};
 
 use crate::error::{Error, Result};
 use crate::io::cannot_read;
@@ -55,6 +65,21 @@ fn step_of(path: &Path, ending: &str) -> Option<u64> {
     if all { digits.parse().ok() } else { None }
 }
 
+/// The step in the name of a file of data, one of several or the only one.
+fn data_step(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let (digits, rest) = name.strip_prefix("step-")?.split_once('.')?;
+    let all = digits.len() >= 12 && digits.bytes().all(|b| b.is_ascii_digit());
+    let ours = rest == DATA || rest.strip_suffix(DATA).is_some_and(|r| r.ends_with('.'));
+    if all && ours { digits.parse().ok() } else { None }
+}
+
+/// The manifest of the checkpoint that a file of data belongs to, if it is there.
+pub(crate) fn manifest_of(data: &Path) -> Option<PathBuf> {
+    let manifest = path_of(data.parent()?, data_step(data)?, MANIFEST);
+    manifest.exists().then_some(manifest)
+}
+
 /// What a directory holds, in order of steps.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
@@ -62,6 +87,8 @@ pub struct Listing {
     pub checkpoints: Vec<(u64, PathBuf)>,
     /// Data without a manifest: saves that were not finished.
     pub unfinished: Vec<(u64, PathBuf)>,
+    /// All data.
+    data: Vec<(u64, PathBuf)>,
     /// Temporary files of saves that were cut off.
     temporary: Vec<PathBuf>,
 }
@@ -74,22 +101,22 @@ pub fn list(dir: &Path) -> Result<Listing> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(out),
         Err(e) => return Err(cannot_read(dir, &e)),
     };
-    let mut data = vec![];
     for entry in entries {
         let path = entry.map_err(|e| cannot_read(dir, &e))?.path();
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         if let Some(step) = step_of(&path, MANIFEST) {
             out.checkpoints.push((step, path));
-        } else if let Some(step) = step_of(&path, DATA) {
-            data.push((step, path));
+        } else if let Some(step) = data_step(&path) {
+            out.data.push((step, path));
         } else if name.starts_with("step-") && name.ends_with(".tmp") && !in_use(name) {
             out.temporary.push(path);
         }
     }
     out.checkpoints.sort();
-    data.retain(|(step, _)| out.checkpoints.binary_search_by_key(step, |c| c.0).is_err());
-    data.sort();
-    out.unfinished = data;
+    out.data.sort();
+    let lacks =
+        |(step, _): &&(u64, PathBuf)| out.checkpoints.binary_search_by_key(step, |c| c.0).is_err();
+    out.unfinished = out.data.iter().filter(lacks).cloned().collect();
     Ok(out)
 }
 
@@ -104,7 +131,7 @@ fn in_use(name: &str) -> bool {
 
 /// Whether a file is the data of a checkpoint.
 pub fn is_data(path: &Path) -> bool {
-    step_of(path, DATA).is_some() && path.with_extension(MANIFEST).exists()
+    manifest_of(path).is_some()
 }
 
 /// The manifest a user means: of a manifest, of its data file, or the newest of
@@ -116,8 +143,8 @@ pub fn find(path: &Path) -> Result<PathBuf> {
             Error::data("E0582", format!("there is no checkpoint in `{}`", path.display()))
         });
     }
-    if step_of(path, DATA).is_some() {
-        return Ok(path.with_extension(MANIFEST));
+    if let Some(step) = data_step(path) {
+        return Ok(path_of(path.parent().unwrap_or(Path::new("")), step, MANIFEST));
     }
     if path.exists() && path.extension().is_none_or(|e| e != MANIFEST) {
         let e = Error::data("E0582", format!("`{}` is not a checkpoint", path.display()));
@@ -136,7 +163,9 @@ mod tests {
     fn names_say_their_step() {
         let dir = Path::new("d");
         assert_eq!(step_of(&path_of(dir, 120, MANIFEST), MANIFEST), Some(120));
-        assert_eq!(step_of(&path_of(dir, 1 << 60, DATA), DATA), Some(1 << 60));
+        assert_eq!(data_step(&path_of(dir, 1 << 60, DATA)), Some(1 << 60));
+        assert_eq!(data_step(Path::new("d/step-000000000120.3.ab12.safetensors")), Some(120));
+        assert_eq!(data_step(Path::new("d/step-000000000120.xsafetensors")), None);
         for other in ["step-1.json", "step-000000000120.json.7.tmp", "best.json", "step-x.json"] {
             assert_eq!(step_of(Path::new(other), MANIFEST), None, "{other}");
         }

@@ -21,12 +21,27 @@ pub(super) fn add_positions(model: &Model, positions: &mut BTreeMap<String, i64>
 /// Brings variables, readers and queues to where they were when a checkpoint was
 /// saved, which must have been verified.
 pub fn resume(model: &Model, manifest: &Manifest, path: &Path) -> Result<()> {
+    resume_some(model, manifest, path, |_| true)
+}
+
+/// As [`resume`], where only some of the variables are `here`.
+pub fn resume_some(
+    model: &Model,
+    manifest: &Manifest,
+    path: &Path,
+    here: impl Fn(usize) -> bool,
+) -> Result<()> {
     // What runners keep for themselves begins anew, as their work does.
     let own = variables_of_runners(model.plan());
     if !own.is_empty() {
-        model.init()?;
+        match model.is_bare() {
+            true => own.iter().try_for_each(|v| model.start(*v as usize))?,
+            false => model.init()?,
+        }
     }
-    super::restore::load_but(model, &manifest.data(path), &own)?;
+    let needed = |v: usize| !own.contains(&(v as u32));
+    let mut fit = super::fit_exactly(model.plan(), path, needed)?;
+    fit.take(model, |v| here(v) && needed(v))?;
     let mut positions: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     // In the order of names, which is that of the numbers of one name.
     for (key, n) in &manifest.positions {

@@ -1,14 +1,10 @@
 //! Finding a checkpoint that can be used, and taking variables from files.
 
-use super::{Manifest, list, verify};
+use super::{Manifest, Source, list, verify};
 use crate::error::{Error, Result, closest, list as names};
 use crate::hash::hex;
-use crate::io::safetensors::Archive;
-use crate::io::{Fault, Format, cannot_read};
 use crate::model::Model;
 use crate::tensor::{TensorBuf, type_text};
-use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use tfc_abi::plan::{Plan, VarInfo};
 
@@ -73,7 +69,7 @@ fn same_graph(m: &Manifest, path: &Path, plan: &Plan) -> Result<()> {
         ))
         .help(format!(
             "`--restore {}` takes the variables that fit, and starts at step 0",
-            m.data(path).display()
+            m.paths(path).first().filter(|_| m.files.len() == 1).map_or(path, |p| p).display()
         )))
 }
 
@@ -116,23 +112,29 @@ impl Matched {
     }
 }
 
+/// What files have for the variables of a program, to be taken when it is known where
+/// they go.
+#[derive(Debug)]
+pub struct Fit {
+    source: Source,
+    pub matched: Matched,
+    /// Variables and the tensors that fit them.
+    pub places: Vec<(usize, usize)>,
+}
+
 /// Overwrites every variable with the file's. Nothing is changed unless
 /// everything fits. Returns what else the file holds.
 pub fn load_exact(model: &Model, path: &Path) -> Result<Vec<String>> {
-    whole(path)?;
+    check_whole(path)?;
     load_some(model, path, |_| true)
 }
 
-/// As [`load_exact`], from a checkpoint of this graph that has been verified, but
-/// for some variables, which stay as they are.
-pub(super) fn load_but(model: &Model, path: &Path, but: &BTreeSet<u32>) -> Result<Vec<String>> {
-    load_some(model, path, |v| !but.contains(&(v as u32)))
-}
-
-/// What lies beside its manifest must be what that says.
-fn whole(path: &Path) -> Result<()> {
-    if super::is_data(path) {
-        verify(&path.with_extension(super::MANIFEST))?;
+/// What is a checkpoint, or lies beside its manifest, must be what that says.
+pub fn check_whole(path: &Path) -> Result<()> {
+    if let Some(manifest) = super::manifest_of(path) {
+        verify(&manifest)?;
+    } else if path.extension().is_some_and(|e| e == super::MANIFEST) {
+        verify(path)?;
     }
     Ok(())
 }
@@ -140,38 +142,46 @@ fn whole(path: &Path) -> Result<()> {
 /// As [`load_exact`], for calls of one entry that changes nothing: the variables
 /// it does not read are neither read from the file nor missed there.
 pub fn load_for(model: &Model, path: &Path, entry: usize) -> Result<Vec<String>> {
-    whole(path)?;
+    check_whole(path)?;
     let reads = model.reads(entry);
     load_some(model, path, |var| reads.contains(&(var as u32)))
 }
 
 fn load_some(model: &Model, path: &Path, needed: impl Fn(usize) -> bool) -> Result<Vec<String>> {
-    let (mut archive, mut matched, mut places) = open(model, path, &[])?;
-    let of_name = |name: &String| model.var(name).is_some_and(&needed);
-    places.retain(|(var, _)| needed(*var));
-    matched.missing.retain(of_name);
-    matched.different.retain(|(name, ..)| of_name(name));
-    if let Some((name, want, found)) = matched.different.first() {
+    let mut fit = fit_exactly(model.plan(), path, needed)?;
+    fit.take(model, |_| true)?;
+    Ok(fit.matched.unused)
+}
+
+/// What a file has for the variables that are needed: all of them, or it is an error.
+pub fn fit_exactly(plan: &Plan, path: &Path, needed: impl Fn(usize) -> bool) -> Result<Fit> {
+    let mut fit = open(plan, path, &[])?;
+    let of_name = |name: &String| {
+        let at = plan.vars.iter().position(|v| v.name == *name);
+        at.is_some_and(&needed)
+    };
+    fit.places.retain(|(var, _)| needed(*var));
+    fit.matched.missing.retain(of_name);
+    fit.matched.different.retain(|(name, ..)| of_name(name));
+    if let Some((name, want, found)) = fit.matched.different.first() {
         let what =
             format!("variable `{name}` is {want}, but `{}` has {found} for it", path.display());
         return Err(Error::data("E0604", what)
             .help("use the state of this graph, or `--restore` to take only what fits"));
     }
-    if !matched.missing.is_empty() {
-        let missing = names(matched.missing.iter().map(String::as_str));
+    if !fit.matched.missing.is_empty() {
+        let missing = names(fit.matched.missing.iter().map(String::as_str));
         let e = Error::data("E0603", format!("`{}` lacks variable {missing}", path.display()))
             .help("use the state of this graph, or `--restore` to begin with what the file has");
-        let graph = archive.metadata.iter().find(|(k, _)| k == "graph");
+        let graph = fit.source.metadata.iter().find(|(k, _)| k == "graph");
         return Err(match graph {
-            Some((_, g)) if *g != model.plan().name => {
-                e.note(format!("it was written by graph `{g}`, this is `{}`", model.plan().name))
+            Some((_, g)) if *g != plan.name => {
+                e.note(format!("it was written by graph `{g}`, this is `{}`", plan.name))
             }
             _ => e,
         });
     }
-    take(model, path, &mut archive, &places)?;
-    model.state.accept_infinities(&model.plan().vars)?;
-    Ok(matched.unused)
+    Ok(fit)
 }
 
 /// Overwrites the variables the file has under their names (or under what
@@ -188,8 +198,20 @@ pub fn load_needed(
     renames: &[Rename],
     entry: Option<usize>,
 ) -> Result<Matched> {
-    whole(path)?;
-    let plan = model.plan();
+    let mut fit = fit_some(model.plan(), path, renames, entry.map(|e| (e, model.reads(e))))?;
+    fit.take(model, |_| true)?;
+    Ok(fit.matched)
+}
+
+/// What a file has for the variables of a program, under the names that `renames` makes
+/// of theirs. All that an entry reads must be there, if one is given.
+pub fn fit_some(
+    plan: &Plan,
+    path: &Path,
+    renames: &[Rename],
+    entry: Option<(usize, &[u32])>,
+) -> Result<Fit> {
+    check_whole(path)?;
     for (new, old) in renames {
         if !plan.vars.iter().any(|v| renamed(&v.name, new).is_some()) {
             let e = Error::usage("E0592", format!("`--restore-map {new}={old}` renames nothing"))
@@ -202,9 +224,10 @@ pub fn load_needed(
             });
         }
     }
-    let (mut archive, matched, places) = open(model, path, renames)?;
+    let fit = open(plan, path, renames)?;
+    let matched = &fit.matched;
     let shown = path.display();
-    if places.is_empty() {
+    if fit.places.is_empty() {
         let mut e = Error::data(
             "E0584",
             format!("`{shown}` has nothing for the variables of `{}`", plan.name),
@@ -214,9 +237,9 @@ pub fn load_needed(
         }
         return Err(e.help("`--restore-map NEW=OLD` looks for `NEW..` under the name `OLD..`"));
     }
-    if let Some(entry) = entry {
-        let reads = model.reads(entry);
-        let absent = |name: &String| model.var(name).is_some_and(|v| reads.contains(&(v as u32)));
+    if let Some((entry, reads)) = entry {
+        let number = |name: &String| plan.vars.iter().position(|v| v.name == *name);
+        let absent = |name: &String| number(name).is_some_and(|v| reads.contains(&(v as u32)));
         let lacking = matched.missing.iter().chain(matched.different.iter().map(|d| &d.0));
         let lacking: Vec<&str> = lacking.filter(|n| absent(n)).map(String::as_str).collect();
         if !lacking.is_empty() {
@@ -236,28 +259,22 @@ pub fn load_needed(
             ));
         }
     }
-    take(model, path, &mut archive, &places)?;
-    model.state.accept_infinities(&model.plan().vars)?;
-    Ok(matched)
+    Ok(fit)
 }
 
-/// Variables and the tensors that fit them.
-type Places = Vec<(usize, usize)>;
-
-fn open(model: &Model, path: &Path, renames: &[Rename]) -> Result<(Archive, Matched, Places)> {
-    let file = File::open(path).map_err(|e| cannot_read(path, &e))?;
-    let archive = Archive::open(file).map_err(|f| f.about(path, Format::Safetensors))?;
+fn open(plan: &Plan, path: &Path, renames: &[Rename]) -> Result<Fit> {
+    let source = Source::open(path)?;
     let mut matched = Matched::default();
     let mut places = vec![];
-    let mut used = vec![false; archive.tensors.len()];
-    for (i, v) in model.plan().vars.iter().enumerate() {
+    let mut used = vec![false; source.tensors.len()];
+    for (i, v) in plan.vars.iter().enumerate() {
         let wanted = stored_name(v, renames);
-        let Some(at) = archive.tensors.iter().position(|t| t.name == wanted) else {
+        let Some(at) = source.tensors.iter().position(|t| t.name == wanted) else {
             matched.missing.push(v.name.clone());
             continue;
         };
         used[at] = true;
-        let t = &archive.tensors[at];
+        let t = &source.tensors[at];
         // A bias of PyTorch is [8] where it is [8, 1, 1] here.
         let theirs = t.shape.iter().filter(|d| **d != 1).map(|d| i64::try_from(*d).ok());
         let ours = v.shape.iter().filter(|d| **d != 1).map(|d| Some(*d));
@@ -274,9 +291,9 @@ fn open(model: &Model, path: &Path, renames: &[Rename]) -> Result<(Archive, Matc
         };
         matched.different.push((v.name.clone(), type_text(v.dtype, &shape), found));
     }
-    let unused = archive.tensors.iter().zip(&used).filter(|(_, used)| !**used);
+    let unused = source.tensors.iter().zip(&used).filter(|(_, used)| !**used);
     matched.unused = unused.map(|(t, _)| t.name.clone()).collect();
-    Ok((archive, matched, places))
+    Ok(Fit { source, matched, places })
 }
 
 /// What the file calls a variable: the longest rename that fits decides.
@@ -296,21 +313,32 @@ fn renamed<'a>(name: &'a str, new: &str) -> Option<&'a str> {
     (ends || rest.is_empty() || rest.starts_with(['.', '/'])).then_some(rest)
 }
 
-/// Reads everything first: a bad file changes nothing, and no call sees some
-/// variables of the file and some of before.
-fn take(model: &Model, path: &Path, archive: &mut Archive, places: &Places) -> Result<()> {
-    let mut values = vec![];
-    for (var, at) in places {
-        let about = |f: Fault| f.about(path, Format::Safetensors);
-        // Only tensors of the variables' own types have a place.
-        let Some(dtype) = archive.tensors.get(*at).and_then(|t| t.dtype) else {
-            return Err(Error::bug("a place without a tensor"));
-        };
-        let shape = model.plan().vars[*var].shape.iter();
-        let shape: Vec<usize> = shape.map(|d| usize::try_from(*d).unwrap_or(0)).collect();
-        let mut value = TensorBuf::zeros(dtype, &shape)?;
-        archive.read_into(*at, value.bytes_mut()).map_err(about)?;
-        values.push((*var, value));
+impl Fit {
+    /// Overwrites those of the variables that are `wanted`. Everything is read first: a
+    /// bad file changes nothing, and no call sees some variables of the file and some of
+    /// before.
+    pub fn take(&mut self, model: &Model, wanted: impl Fn(usize) -> bool) -> Result<()> {
+        let mut values = vec![];
+        for (var, at) in self.places.iter().filter(|(var, _)| wanted(*var)) {
+            // Only tensors of the variables' own types have a place.
+            let Some(dtype) = self.source.tensors.get(*at).and_then(|t| t.dtype) else {
+                return Err(Error::bug("a place without a tensor"));
+            };
+            let shape = model.plan().vars[*var].shape.iter();
+            let shape: Vec<usize> = shape.map(|d| usize::try_from(*d).unwrap_or(0)).collect();
+            let mut value = TensorBuf::zeros(dtype, &shape)?;
+            self.source.read_into(*at, 0, value.bytes_mut())?;
+            values.push((*var, value));
+        }
+        model.write_vars(values)?;
+        model.state.accept_infinities(&model.plan().vars, wanted)
     }
-    model.write_vars(values)
+
+    /// Reads bytes of a variable, from byte `from` on; false if the file does not have it.
+    pub fn read(&mut self, var: usize, from: usize, out: &mut [u8]) -> Result<bool> {
+        let Some((_, at)) = self.places.iter().find(|(v, _)| *v == var) else {
+            return Ok(false);
+        };
+        self.source.read_into(*at, from, out).map(|()| true)
+    }
 }

@@ -1,16 +1,18 @@
 //! Writing a checkpoint, and removing old ones.
 
-use super::{DATA, MANIFEST, Manifest, list, path_of, positions};
+use super::{DATA, DataFile, MANIFEST, Manifest, list, path_of, positions};
 use crate::error::Result;
 use crate::files::{Links, replace_with, sync_dir};
 use crate::hash::{Hasher, hex};
 use crate::io::{cannot_write, safetensors};
 use crate::model::Model;
+use crate::tensor::FeedView;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+use tfc_abi::plan::Plan;
 
 /// What to save besides the variables.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +25,7 @@ pub struct Save {
     pub keep: usize,
 }
 
-/// One at a time: the two files of a checkpoint are of one save.
+/// One at a time: the files of a checkpoint are of one save.
 static SAVING: Mutex<()> = Mutex::new(());
 
 /// Writes a checkpoint; returns its manifest's path. Variables are as some whole
@@ -34,22 +36,66 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
         let made = std::fs::create_dir_all(dir).and_then(|()| sync_dir(dir));
         made.map_err(|e| cannot_write(dir, &e))?;
     }
-    let plan = model.plan();
-    let data = path_of(dir, what.step, DATA);
-    let path = path_of(dir, what.step, MANIFEST);
-    let step = what.step.to_string();
+    let name = file_name(what.step, None);
+    let data = model.with_vars_to_save(|vars| {
+        let pieces = vars.iter().map(|(name, view)| Piece { name, view: *view, part: None });
+        save_part(model.plan(), dir, &name, what.step, &pieces.collect::<Vec<_>>())
+    })?;
+    finish(model, dir, what, vec![data])
+}
+
+/// Some rows of a tensor, or all.
+#[derive(Clone, Debug)]
+pub struct Piece<'a> {
+    pub name: &'a str,
+    pub view: FeedView<'a>,
+    /// The number of the first, and of how many.
+    pub part: Option<(usize, usize)>,
+}
+
+/// What a file of data is called: the only one of its checkpoint, or that of a process.
+/// Each save of one has a word of its own, so that none writes over what another did.
+pub(crate) fn file_name(step: u64, part: Option<(&str, &str)>) -> String {
+    match part {
+        None => format!("step-{step:012}.{DATA}"),
+        Some((who, word)) => format!("step-{step:012}.{who}.{word}.{DATA}"),
+    }
+}
+
+/// Writes a file of data of a checkpoint.
+pub fn save_part(
+    plan: &Plan,
+    dir: &Path,
+    file: &str,
+    step: u64,
+    pieces: &[Piece<'_>],
+) -> Result<DataFile> {
     let mut hasher = Hasher::default();
     let mut bytes = 0;
-    model.with_vars_to_save(|vars| {
-        replace_with(&data, Links::Replace, |out| {
-            let mut out = Hashed { out, hasher: &mut hasher, bytes: &mut bytes };
-            let metadata = safetensors::metadata_of(plan);
-            let mut metadata: Vec<(&str, &str)> =
-                metadata.iter().map(|(k, v)| (*k, v.as_str())).collect();
-            metadata.push(("step", &step));
-            safetensors::write(&mut out, vars, &metadata)
-        })
+    let step = step.to_string();
+    let metadata = safetensors::metadata_of(plan);
+    let mut metadata: Vec<(String, String)> =
+        metadata.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    metadata.push(("step".into(), step));
+    for p in pieces {
+        let part = p.part.map(|(first, total)| format!("{first}/{total}"));
+        metadata.extend(part.map(|text| (format!("{}{}", super::source::PART, p.name), text)));
+    }
+    let metadata: Vec<(&str, &str)> =
+        metadata.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let tensors: Vec<(&str, FeedView<'_>)> = pieces.iter().map(|p| (p.name, p.view)).collect();
+    replace_with(&dir.join(file), Links::Replace, |out| {
+        let mut out = Hashed { out, hasher: &mut hasher, bytes: &mut bytes };
+        safetensors::write(&mut out, &tensors, &metadata)
     })?;
+    Ok(DataFile { file: file.to_owned(), bytes, hash: hex(&hasher.finish()) })
+}
+
+/// Completes a checkpoint whose data is on disk: writes its manifest, whose path is
+/// returned, and removes older ones.
+pub fn finish(model: &Model, dir: &Path, what: &Save, files: Vec<DataFile>) -> Result<PathBuf> {
+    let plan = model.plan();
+    let path = path_of(dir, what.step, MANIFEST);
     let mut positions = what.positions.clone();
     positions::add_positions(model, &mut positions);
     let manifest = Manifest {
@@ -60,9 +106,7 @@ pub fn save(model: &Model, dir: &Path, what: &Save) -> Result<PathBuf> {
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()),
         positions,
         run: what.run.clone(),
-        file: data.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        bytes,
-        hash: hex(&hasher.finish()),
+        files,
     };
     replace_with(&path, Links::Replace, |out| out.write_all(manifest.text().as_bytes()))?;
     remove_old(dir, what);
@@ -101,11 +145,11 @@ fn remove_old(dir: &Path, what: &Save) {
         if kept >= what.keep.max(1) {
             // The manifest first: without it the data is no checkpoint.
             if std::fs::remove_file(path).is_ok() {
-                let _ = std::fs::remove_file(path_of(dir, *step, DATA));
+                for (_, data) in listing.data.iter().filter(|d| d.0 == *step) {
+                    let _ = std::fs::remove_file(data);
+                }
             }
-        } else if Manifest::read(path)
-            .is_ok_and(|m| std::fs::metadata(m.data(path)).is_ok_and(|meta| meta.len() == m.bytes))
-        {
+        } else if Manifest::read(path).is_ok_and(|m| m.has_its_files(path)) {
             kept += 1;
         }
     }

@@ -73,6 +73,8 @@ pub struct Args {
     pub outer: Option<String>,
     /// Steps that a worker may be ahead of another.
     pub staleness: Option<usize>,
+    /// A step computes with all updates that were acknowledged before it began.
+    pub strong: bool,
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
     pub device: Choice,
@@ -140,6 +142,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("--need", "M", "backup: a step takes the first M gradients, later ones are dropped"),
     ("--staleness", "N", "ps-async: no worker is more than N steps ahead of another"),
+    (
+        "--consistency",
+        "strong",
+        "with parameter servers: every read sees whole updates alone, and all that were acknowledged before it",
+    ),
     (
         "--role",
         "TASK",
@@ -266,6 +273,10 @@ pub fn parse(args: &[String]) -> Result<Args> {
             "--local-steps" => out.local_steps = Some(positive(name, &value()?)?),
             "--outer" => out.outer = Some(value()?),
             "--need" => out.need = Some(positive(name, &value()?)?),
+            "--consistency" => match value()?.as_str() {
+                "strong" => out.strong = true,
+                v => return Err(bad(name, v, "strong")),
+            },
             "--staleness" => {
                 let v = value()?;
                 out.staleness = Some(v.parse().map_err(|_| bad(name, &v, "a number of steps"))?);

@@ -11,6 +11,7 @@ use super::{Console, Session};
 use crate::checkpoint::{self, DEFAULT_KEEP, Manifest, Save};
 use crate::error::{Error, ErrorKind, Result};
 use crate::model::Model;
+use crate::net::ps::client::Client;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -176,6 +177,11 @@ impl<'a> Checkpoints<'a> {
         self.resumed.as_ref().map(|(manifest, _)| &manifest.positions)
     }
 
+    /// The checkpoint that the run goes on from.
+    pub(super) fn resumed(&self) -> Option<&(Manifest, PathBuf)> {
+        self.resumed.as_ref()
+    }
+
     /// Brings variables and data to where the checkpoint has them.
     pub(super) fn restore(&self, model: &Model) -> Result<()> {
         match &self.resumed {
@@ -241,8 +247,9 @@ impl<'a> Checkpoints<'a> {
         self.stepped(model, session, console, ends_epoch, sums, asked)
     }
 
-    /// As [`Checkpoints::after_step`], in a job with parameter servers: `pull` brings
-    /// their variables before they are saved, and a step may have been several.
+    /// As [`Checkpoints::after_step`], in a job with parameter servers, which save their
+    /// variables themselves. A step may have been several; `at` says where in the data
+    /// each begins.
     #[expect(clippy::too_many_arguments, reason = "what a step is")]
     pub(super) fn after_served_step(
         &mut self,
@@ -250,21 +257,21 @@ impl<'a> Checkpoints<'a> {
         session: &Session<'_>,
         console: &mut Console<'_>,
         (from, to): (u64, u64),
-        at: Position,
+        at: &dyn Fn(u64) -> Position,
         last: bool,
-        pull: &mut dyn FnMut() -> Result<()>,
+        client: &mut Client,
     ) -> Result<()> {
         let due = match self.every {
             Some(n) => from / n != to / n,
-            None => at.example == 0,
+            None => at(to).example == 0,
         };
         self.step = to;
-        self.note_position(&at);
+        self.note_position(&at(to));
         // The last one is saved when all workers have ended.
         if !due || last {
             return Ok(());
         }
-        match pull().and_then(|()| self.save(model)) {
+        match self.save_served(model, client, at) {
             // The next step will find out what is wrong with a server.
             Err(e) if e.kind() == ErrorKind::Peer => Ok(()),
             Err(e) if e.kind() == ErrorKind::Io => {
@@ -273,6 +280,28 @@ impl<'a> Checkpoints<'a> {
             }
             other => other,
         }
+    }
+
+    /// As [`Checkpoints::save`], in a job with parameter servers: what is saved is of the
+    /// step that these are at.
+    pub(super) fn save_served(
+        &mut self,
+        model: &Model,
+        client: &mut Client,
+        at: &dyn Fn(u64) -> Position,
+    ) -> Result<()> {
+        if self.saved == Some(self.step) || self.step == 0 {
+            return Ok(());
+        }
+        let saved = client.save(model, &mut |step| {
+            if let Some(step) = step {
+                self.step = step;
+                self.note_position(&at(step));
+            }
+            (self.saved != Some(self.step)).then(|| self.what())
+        })?;
+        self.saved = saved.or(self.saved);
+        Ok(())
     }
 
     fn note_position(&mut self, p: &Position) {
@@ -363,15 +392,18 @@ impl<'a> Checkpoints<'a> {
         if self.saved == Some(self.step) || self.step == 0 {
             return Ok(());
         }
-        let what = Save {
+        checkpoint::save(model, self.dir, &self.what())?;
+        self.saved = Some(self.step);
+        Ok(())
+    }
+
+    fn what(&self) -> Save {
+        Save {
             step: self.step,
             positions: self.next.clone(),
             run: self.run.clone(),
             keep: self.keep,
-        };
-        checkpoint::save(model, self.dir, &what)?;
-        self.saved = Some(self.step);
-        Ok(())
+        }
     }
 
     /// What to tell the user when the run was asked to stop.

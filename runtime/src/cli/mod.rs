@@ -53,7 +53,7 @@ use args::Args;
 use checkpoints::Checkpoints;
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use sums::Finished;
 use team::Team;
@@ -498,15 +498,25 @@ impl Session<'_> {
             checkpoints.restore(&model)?;
             return Ok(model);
         }
-        let state = self.state_file()?;
-        let skip_init = state.is_some();
+        let skip_init = self.state_file()?.is_some();
         let model = self.prepared(program, ModelOptions { skip_init, ..options }, console)?;
-        if let Some(path) = state {
+        for mut fit in self.given(console)? {
+            fit.take(&model, |_| true)?;
+        }
+        Ok(model)
+    }
+
+    /// What `--state` and `--restore` have for the variables.
+    fn given(&self, console: &mut Console<'_>) -> Result<Vec<checkpoint::Fit>> {
+        let mut fits = vec![];
+        if let Some(path) = self.state_file()? {
+            checkpoint::check_whole(path)?;
             // What an entry changes is written back with everything else.
-            let unused = match self.entry().writes.is_empty() {
-                true => checkpoint::load_for(&model, path, self.entry)?,
-                false => checkpoint::load_exact(&model, path)?,
-            };
+            let reads = self.reads();
+            let all = !self.entry().writes.is_empty();
+            let fit =
+                checkpoint::fit_exactly(self.plan, path, |v| all || reads.contains(&(v as u32)))?;
+            let unused = &fit.matched.unused;
             if !unused.is_empty() && !self.args.quiet {
                 let _ = writeln!(
                     console.err,
@@ -516,11 +526,22 @@ impl Session<'_> {
                     self.plan.name
                 );
             }
+            fits.push(fit);
         }
         if let Some(path) = &self.args.restore {
-            self.restore(&model, Path::new(path), console)?;
+            fits.push(self.restored(Path::new(path), console)?);
         }
-        Ok(model)
+        Ok(fits)
+    }
+
+    /// The variables that the entry uses and does not write.
+    fn reads(&self) -> Vec<u32> {
+        let e = self.entry();
+        let vars = e.buffers.iter().filter_map(|b| match b.home {
+            Home::Var(v) => Some(v),
+            _ => None,
+        });
+        vars.filter(|v| !e.writes.contains(v)).collect()
     }
 
     /// The program with the files of `--data`. Nobody but us uses its queues.
@@ -545,22 +566,24 @@ impl Session<'_> {
     }
 
     /// `--restore`: of a directory, its newest checkpoint.
-    fn restore(&self, model: &Model, path: &Path, console: &mut Console<'_>) -> Result<()> {
+    fn restored(&self, path: &Path, console: &mut Console<'_>) -> Result<checkpoint::Fit> {
         let mut file = path.to_path_buf();
         if path.is_dir() {
             let manifest = checkpoint::find(path)?;
-            file = checkpoint::verify(&manifest)?.data(&manifest);
+            let files = checkpoint::verify(&manifest)?.paths(&manifest);
+            file = <[PathBuf; 1]>::try_from(files).map_or(manifest, |[only]| only);
         }
+        let reads = self.reads();
         let needed = match self.entry().writes.is_empty() && !self.args.partial {
-            true => Some(self.entry),
+            true => Some((self.entry, reads.as_slice())),
             // What a training run does not find, it learns.
             false => None,
         };
-        let matched = checkpoint::load_needed(model, &file, &self.args.restore_map, needed)?;
-        for line in matched.report(&file) {
+        let fit = checkpoint::fit_some(self.plan, &file, &self.args.restore_map, needed)?;
+        for line in fit.matched.report(&file) {
             self.say(console, &line);
         }
-        Ok(())
+        Ok(fit)
     }
 
     /// The file of `--state`, if it is there. A first training run makes it; an

@@ -14,15 +14,17 @@ use super::sums::Sums;
 use super::team::{self, Team};
 use super::{Console, End, Program, Ran, Session, signals};
 use crate::call::CallOptions;
-use crate::checkpoint;
-use crate::error::{Error, ErrorCode, Result};
+use crate::checkpoint::{self, Manifest};
+use crate::error::{Error, ErrorCode, Result, list};
 use crate::model::{Model, ModelOptions};
 use crate::net::job::Job;
+use crate::net::ps::carry::{self, Beginning, Origin};
 use crate::net::ps::client::{Client, Stepped, again};
+use crate::net::ps::layout::Layout;
 use crate::net::ps::server::{Rule, Server};
 use crate::pool::Pool;
 use crate::tensor::TensorBuf;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
@@ -38,6 +40,13 @@ pub(super) struct Served {
 impl Served {
     /// The job that the environment describes, if it has parameter servers.
     pub(super) fn find(args: &Args) -> Result<Option<Served>> {
+        if args.strong && args.mode == Some(Mode::Average) {
+            return Err(Error::usage(
+                "E0914",
+                "`--consistency strong` cannot be had with `average`",
+            )
+            .note("each worker computes with variables of its own between two averages"));
+        }
         let asked = match args.mode {
             Some(Mode::Local | Mode::Average) => return Ok(None),
             Some(mode @ (Mode::PsSync | Mode::PsAsync | Mode::Backup)) => Some(mode),
@@ -58,6 +67,7 @@ impl Served {
         };
         job.timeout = args.peer_timeout.unwrap_or(job.timeout);
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
+        job.checkpoints = args.checkpoint_dir.as_ref().map(PathBuf::from);
         args.encrypt(&mut job)?;
         let usage = |text: String| Err(Error::usage("E0914", text));
         let (rule, mode) = match asked.unwrap_or(Mode::PsSync) {
@@ -136,9 +146,9 @@ impl Served {
     fn serve(&self, program: &dyn Program, entry: usize, args: &Args) -> Result<End> {
         signals::listen();
         let pool = args.threads.map(|n| Arc::new(Pool::new(n)));
-        // Variables come from the chief.
-        let model =
-            program.load(ModelOptions { pool, skip_init: true, ..ModelOptions::default() })?;
+        // What it has of variables is its own, and not where the program has room for them.
+        let model = program.load(ModelOptions { pool, bare: true, ..ModelOptions::default() })?;
+        model.allow_nan(args.allow_nan);
         let server = Server::new(Arc::new(model), entry, &self.job, self.rule)?;
         Arc::new(server).serve(&self.job, &signals::raised)?;
         Ok(End::Done)
@@ -150,6 +160,37 @@ impl Served {
         (lo + len * r / n, lo + len * (r + 1) / n)
     }
 
+    /// The program, with room for its variables of which only what is used is memory.
+    fn load(
+        &self,
+        program: &dyn Program,
+        session: &Session<'_>,
+        layout: &Layout,
+        console: &mut Console<'_>,
+    ) -> Result<Model> {
+        let options = ModelOptions { bare: true, ..session.load_options()? };
+        let model = session.prepared(program, options, console)?;
+        for v in layout.read.iter() {
+            // All of these is used all the time: large pages are better for them.
+            model.furnish(*v as usize)?;
+        }
+        Ok(model)
+    }
+
+    /// The run goes on from a checkpoint: servers read what is theirs.
+    fn go_back_to(
+        &self,
+        model: &Model,
+        layout: &Layout,
+        manifest: &Manifest,
+        path: &Path,
+    ) -> Result<Beginning> {
+        let served = layout.served();
+        checkpoint::resume_some(model, manifest, path, |v| !served.contains(&(v as u32)))?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Beginning { step: manifest.step, from: Origin::Checkpoint(name) })
+    }
+
     fn work(
         &self,
         program: &dyn Program,
@@ -159,7 +200,12 @@ impl Served {
         let (a, n) = (session.args, self.job.size);
         let feeds = session.feeds()?;
         let mut checkpoints = Checkpoints::open(session, console)?;
-        let model = session.load(program, checkpoints.as_ref(), console)?;
+        let layout = Layout::new(session.plan, session.entry, self.job.servers.len())?;
+        let model = self.load(program, session, &layout, console)?;
+        let first = match checkpoints.as_ref().and_then(Checkpoints::resumed) {
+            Some((manifest, path)) => self.go_back_to(&model, &layout, manifest, path)?,
+            None => begin_anew(session, &model, &layout, console)?,
+        };
         if crate::queue::runners::streams(&model, session.entry) {
             return Err(Error::data(
                 ErrorCode::CANNOT_SHARE,
@@ -179,9 +225,7 @@ impl Served {
             )
             .help(format!("take at least {smallest}, or fewer workers")));
         }
-        let mut start = 0;
         if let Some(c) = &mut checkpoints {
-            start = c.step() as u64;
             c.begin(session, console, data.examples)?;
             c.identify(session, console, data.identity(session, batch)?)?;
         }
@@ -191,9 +235,13 @@ impl Served {
             epochs: a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 }) as u64,
             limit: a.steps.unwrap_or(usize::MAX) as u64,
         };
-        let client = Client::new(&model, session.entry, &self.job, Some(self.job.rank))?;
-        let mut worker =
-            Worker { served: self, session, model: &model, client, program, start, begun: false };
+        let mut client = Client::new(&model, session.entry, &self.job, Some(self.job.rank))?;
+        // Where no step is done without this worker, what it has is what there is.
+        client.strong = a.strong && self.rule != (Rule::Together { need: n });
+        let (per_epoch, examples) = (steps.per_epoch, data.examples);
+        let course = Course { per_epoch, batch, examples, shuffle: a.shuffle };
+        let first = Some(first);
+        let mut worker = Worker { served: self, session, model: &model, client, first, course };
         // The job may go back before all is saved.
         loop {
             let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console)?;
@@ -202,6 +250,25 @@ impl Served {
             }
         }
     }
+}
+
+/// The run begins: workers have the first values of what servers do not have, and these
+/// are told where to get theirs from.
+fn begin_anew(
+    session: &Session<'_>,
+    model: &Model,
+    layout: &Layout,
+    console: &mut Console<'_>,
+) -> Result<Beginning> {
+    let own = layout.own();
+    own.iter().try_for_each(|v| model.start(*v as usize))?;
+    let own = |v: usize| own.contains(&(v as u32));
+    let mut fits = session.given(console)?;
+    for fit in &mut fits {
+        fit.take(model, own)?;
+    }
+    let from = if fits.is_empty() { Origin::First } else { Origin::Files(fits) };
+    Ok(Beginning { step: 0, from })
 }
 
 /// `--cluster`: the variables of a job that is running, for an entry that reads them.
@@ -229,7 +296,8 @@ pub(super) fn attach(session: &Session<'_>, model: &Model) -> Result<()> {
     job.timeout = session.args.peer_timeout.unwrap_or(job.timeout);
     job.join_timeout = session.args.join_timeout.unwrap_or(job.join_timeout);
     session.args.encrypt(&mut job)?;
-    Client::attach(model, &job)?.pull(model, true)
+    let reads = model.reads(session.entry).to_vec();
+    Client::attach(model, &job)?.take(model, &reads, session.args.strong)
 }
 
 /// The addresses of a cluster file's `[job.ps]`, by commas.
@@ -260,15 +328,33 @@ impl Steps {
 /// How long the chief waits for those that may go.
 const GOING: Duration = Duration::from_secs(10);
 
+/// Where in the data each step begins.
+struct Course {
+    per_epoch: u64,
+    batch: usize,
+    examples: usize,
+    shuffle: Option<u64>,
+}
+
+impl Course {
+    fn at(&self, step: u64) -> Position {
+        Position {
+            epoch: (step / self.per_epoch) as usize,
+            example: (step % self.per_epoch) as usize * self.batch,
+            examples: self.examples,
+            shuffle: self.shuffle,
+        }
+    }
+}
+
 struct Worker<'a> {
     served: &'a Served,
     session: &'a Session<'a>,
     model: &'a Model,
     client: Client,
-    program: &'a dyn Program,
-    /// The step that a chief begins with.
-    start: u64,
-    begun: bool,
+    /// What the chief begins the run with, until it has.
+    first: Option<Beginning>,
+    course: Course,
 }
 
 impl Worker<'_> {
@@ -278,34 +364,32 @@ impl Worker<'_> {
 
     /// The next step of the job; the model has the servers' variables.
     fn sync(&mut self, wait: Duration, console: &mut Console<'_>) -> Result<u64> {
-        let mut begun = std::mem::replace(&mut self.begun, true);
-        let (session, model, program, start) = (self.session, self.model, self.program, self.start);
-        let mut give = || -> Result<u64> {
-            if !std::mem::replace(&mut begun, true) {
-                return Ok(start);
+        let mut first = self.first.take();
+        let (served, session, model) = (self.served, self.session, self.model);
+        let layout = self.client.layout().clone();
+        let mut give = || -> Result<Beginning> {
+            if let Some(first) = first.take() {
+                return Ok(first);
             }
-            let found = match &session.args.checkpoint_dir {
-                Some(dir) => checkpoint::newest(Path::new(dir), session.plan)?.found,
+            let found = match &served.job.checkpoints {
+                Some(dir) => checkpoint::newest(dir, session.plan)?.found,
                 None => None,
             };
-            let step = match found {
-                Some((manifest, path)) => {
-                    checkpoint::resume(model, &manifest, &path)?;
-                    manifest.step
-                }
+            let begin = match found {
+                Some((manifest, path)) => served.go_back_to(model, &layout, &manifest, &path)?,
                 None => {
-                    // As the run began.
-                    let fresh = session.load(program, None, console)?;
-                    let all = (0..session.plan.vars.len()).map(|v| Ok((v, fresh.read_var(v)?)));
-                    model.write_vars(all.collect::<Result<_>>()?)?;
-                    start
+                    // What there is to say about files was said at the start.
+                    let (mut out, mut err) = (std::io::sink(), std::io::sink());
+                    let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
+                    begin_anew(session, model, &layout, &mut silent)?
                 }
             };
+            let step = begin.step;
             session.say(
                 console,
                 &format!("a parameter server was restarted: the job goes on from step {step}"),
             );
-            Ok(step)
+            Ok(begin)
         };
         let chief = self.served.job.rank == 0;
         self.client.sync(model, if chief { Some(&mut give) } else { None }, wait)
@@ -393,15 +477,9 @@ impl Worker<'_> {
                 }
             }
             if let Some(c) = &mut checkpoints {
-                let at = Position {
-                    epoch: (next / steps.per_epoch) as usize,
-                    example: (next % steps.per_epoch) as usize * batch,
-                    examples: data.examples,
-                    shuffle: a.shuffle,
-                };
                 let (model, client) = (self.model, &mut self.client);
-                let pull = &mut || client.pull(model, true);
-                c.after_served_step(model, session, console, (step, next), at, stop || over, pull)?;
+                let (at, last) = (&|step| self.course.at(step), stop || over);
+                c.after_served_step(model, session, console, (step, next), at, last, client)?;
             }
             step = next;
             if stop {
@@ -429,6 +507,29 @@ impl Worker<'_> {
                 return Ok(None);
             }
         }
+    }
+
+    /// As [`Session::save`], of what servers have.
+    fn save(
+        &mut self,
+        ran: &Ran,
+        checkpoints: Option<&mut Checkpoints<'_>>,
+    ) -> Result<Option<String>> {
+        if ran.steps == 0 || !self.session.saves() {
+            return Ok(None);
+        }
+        let mut places = vec![];
+        let mut outcome = Ok(());
+        if let Some(path) = &self.session.args.state {
+            outcome = carry::save_state(&mut self.client, self.model, Path::new(path));
+            places.push(path.as_str());
+        }
+        if let Some(c) = checkpoints {
+            let saved = c.save_served(self.model, &mut self.client, &|step| self.course.at(step));
+            outcome = saved.and(outcome);
+            places.extend(c.dir().to_str());
+        }
+        outcome.map(|()| Some(list(places)))
     }
 
     /// Waits until the chief has what came out: if a server is lost before, there is
@@ -486,10 +587,15 @@ impl Worker<'_> {
             }
             std::thread::sleep(Duration::from_millis(10));
         };
-        if self.settled(done, console, &mut |client, model| client.pull(model, true))?.is_none() {
-            return Ok(None);
-        }
-        let saved = self.session.save(self.model, &ran, checkpoints.as_deref_mut());
+        let saved = loop {
+            match self.save(&ran, checkpoints.as_deref_mut()) {
+                Err(e) if again(&e) => {}
+                other => break other,
+            }
+            if self.sync(patience, console)? < done as u64 {
+                return Ok(None);
+            }
+        };
         // With the variables safe, the others are free to go, and then the servers.
         let released = match &self.session.args.checkpoint_dir {
             Some(_) => self.settled(done, console, &mut |client, _| client.release()).map(drop),

@@ -18,7 +18,13 @@ pub enum Contents<'a> {
     Bytes(&'a [u8]),
     /// All of the file.
     File(&'a File),
+    /// So many bytes, which come one after the other when they are asked for by this
+    /// number.
+    Stream(u64, u32, &'a Stream<'a>),
 }
+
+/// Hands on the bytes of number so and so.
+pub type Stream<'a> = dyn Fn(u32, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> + 'a;
 
 /// A multiple of every element's size.
 const CHUNK: usize = 1 << 18;
@@ -33,6 +39,7 @@ impl<'a> Array<'a> {
         match self.data {
             Contents::Bytes(bytes) => Ok(bytes.len() as u64),
             Contents::File(file) => Ok(file.metadata()?.len()),
+            Contents::Stream(len, ..) => Ok(len),
         }
     }
 
@@ -41,6 +48,7 @@ impl<'a> Array<'a> {
         let mut file = match self.data {
             Contents::Bytes(bytes) => return use_them(bytes),
             Contents::File(file) => file,
+            Contents::Stream(_, number, stream) => return stream(number, use_them),
         };
         file.seek(SeekFrom::Start(0))?;
         let mut buffer = vec![0; CHUNK];

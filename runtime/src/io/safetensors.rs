@@ -13,6 +13,7 @@ use tfc_abi::plan::Plan;
 /// The format's own limit on headers.
 const MAX_HEADER: u64 = 100_000_000;
 
+#[derive(Debug)]
 pub struct Archive<F = File> {
     file: F,
     data_start: u64,
@@ -115,9 +116,17 @@ impl<F: Read + Seek> Archive<F> {
 
     /// Reads a tensor whose elements have a type of ours to where it belongs.
     pub fn read_into(&mut self, at: usize, out: &mut [u8]) -> Reason<()> {
-        let known = self.tensors.get(at).and_then(|t| Some((t.begin, t.dtype?)));
-        let Some((begin, dtype)) = known else { return malformed("it has no such tensor") };
-        self.file.seek(SeekFrom::Start(self.data_start + begin))?;
+        self.read_at(at, 0, out)
+    }
+
+    /// As [`Archive::read_into`], some of its elements, which begin at byte `from`.
+    pub fn read_at(&mut self, at: usize, from: usize, out: &mut [u8]) -> Reason<()> {
+        let known = self.tensors.get(at).and_then(|t| Some((t.begin, t.end, t.dtype?)));
+        let Some((begin, end, dtype)) = known else { return malformed("it has no such tensor") };
+        if (from as u64).checked_add(out.len() as u64).is_none_or(|last| last > end - begin) {
+            return malformed("a tensor is shorter than it should be");
+        }
+        self.file.seek(SeekFrom::Start(self.data_start + begin + from as u64))?;
         self.file.read_exact(out)?;
         fix_order(out, dtype.size(), true);
         normalise_bools(dtype, out);

@@ -45,6 +45,8 @@ pub struct Job {
     pub tls: Option<super::tls::Files>,
     pub timeout: Duration,
     pub join_timeout: Duration,
+    /// The directory of checkpoints, for parameter servers: all of them must see it.
+    pub checkpoints: Option<PathBuf>,
 }
 
 impl Job {
@@ -62,6 +64,7 @@ impl Job {
             tls: None,
             timeout: PEER_TIMEOUT,
             join_timeout: JOIN_TIMEOUT,
+            checkpoints: None,
         }
     }
 

@@ -146,6 +146,7 @@ pub fn var(name: &str, shape: &[i64]) -> VarInfo {
         shape: shape.to_vec(),
         user: true,
         random: false,
+        zero: false,
         task: 0,
         asked: None,
     }

@@ -11,13 +11,32 @@ use crate::error::{Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
     Status,
+    /// Variables to begin with: initial ones, or those of a checkpoint.
+    Fill,
+    /// A piece of a variable to begin with.
+    Put,
+    /// Begin with these. The first server is also told what workers have for themselves.
     Init,
+    /// What workers have for themselves when they begin.
+    Own,
     Push,
     Shared,
     Apply,
     Pull,
     /// Some rows of tables.
     Rows,
+    /// Remember the variables as they are now, for `Get`.
+    Look,
+    /// A piece of a variable that was looked at.
+    Get,
+    /// Whether the variables may be saved.
+    Fit,
+    /// Begin no update until further notice: which are begun?
+    Hold,
+    /// But finish these.
+    Cut,
+    /// Write the variables to a file, once these are finished; others may go on then.
+    Save,
     Done,
     /// The chief has what came out: who is done may go.
     Release,
@@ -35,14 +54,23 @@ pub(super) enum Message {
     Failed,
 }
 
-const KINDS: [Message; 16] = [
+const KINDS: [Message; 25] = [
     Message::Status,
+    Message::Fill,
+    Message::Put,
     Message::Init,
+    Message::Own,
     Message::Push,
     Message::Shared,
     Message::Apply,
     Message::Pull,
     Message::Rows,
+    Message::Look,
+    Message::Get,
+    Message::Fit,
+    Message::Hold,
+    Message::Cut,
+    Message::Save,
     Message::Done,
     Message::Release,
     Message::Stop,
@@ -68,8 +96,12 @@ pub(super) struct Head {
 }
 
 pub(super) const HEAD: usize = 40;
-/// Pull all variables rather than those workers compute with.
-pub(super) const ALL: u32 = 1;
+/// `Fill`: with the initial values. `Hold`: no longer.
+pub(super) const FIRST: u32 = 1;
+pub(super) const LET_GO: u32 = 1;
+/// `Failed`: because of the user's data, or of files.
+pub(super) const FAILED_DATA: u32 = 1;
+pub(super) const FAILED_IO: u32 = 2;
 /// The job is to stop after this step.
 pub(super) const STOP: u32 = 2;
 /// Who is done may go.

@@ -10,7 +10,8 @@ use super::super::link::Call;
 use super::super::mesh::TRUSTED;
 use super::super::tls::{self, Tls};
 use super::super::{Moment, hpack, mesh};
-use super::channel::{ALL, BROKEN, Channel, Head, Message, RELEASED, STOP};
+use super::carry::Beginning;
+use super::channel::{BROKEN, Channel, FAILED_DATA, FAILED_IO, Head, Message, RELEASED, STOP};
 use super::layout::{Layout, Shape};
 use super::rows::{self, Rows};
 use super::server::{CROSS, SERVE, misfit, take};
@@ -30,7 +31,11 @@ type Answers = Vec<(Head, Vec<u8>)>;
 type Sums = (Vec<u8>, Vec<f64>);
 
 /// Time that an answer may take beyond the time that the server may.
-const SLACK: Duration = Duration::from_secs(5);
+pub(super) const SLACK: Duration = Duration::from_secs(5);
+
+/// Bytes of a table's rows that a worker keeps beyond those of a step, and of a page.
+const KEPT: usize = 4 << 20;
+const PAGE: usize = 4096;
 
 /// What a step came to.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,15 +63,20 @@ pub struct Counts {
 
 pub struct Client {
     layout: Layout,
-    servers: Vec<String>,
+    pub(super) servers: Vec<String>,
     /// None for a client that only reads.
-    rank: Option<usize>,
-    job: Job,
+    pub(super) rank: Option<usize>,
+    pub(super) job: Job,
     graph: String,
     /// The entry that the servers serve.
     entry: String,
     channels: Vec<Option<Channel>>,
-    age: u64,
+    pub(super) age: u64,
+    /// Every step computes with the variables as they are when it begins, on all servers
+    /// at one moment.
+    pub strong: bool,
+    /// Bytes of tables that steps have brought here.
+    touched: BTreeMap<u32, usize>,
     /// Bytes sent and taken in steps.
     pub traffic: [u64; 2],
     /// The same for all variables, from files and to them.
@@ -92,6 +102,8 @@ impl Client {
             graph: hex(&model.plan().graph_hash),
             entry: String::new(),
             age: 0,
+            strong: false,
+            touched: BTreeMap::new(),
             traffic: [0; 2],
             carried: [0; 2],
         })
@@ -171,7 +183,7 @@ impl Client {
 
     /// Asks some servers; their answers in the same order. A failed one is not asked
     /// again over the same connection.
-    fn ask(
+    pub(super) fn ask(
         &mut self,
         questions: &[(usize, Head, Vec<u8>)],
         what: &str,
@@ -203,7 +215,7 @@ impl Client {
             self.waited[*server] += started.elapsed();
             match got {
                 Ok(head) if head.kind == Message::Failed => {
-                    failed = Some(said(*server, &String::from_utf8_lossy(&body)));
+                    failed = Some(said(*server, head.flags, &String::from_utf8_lossy(&body)));
                 }
                 Ok(head) => {
                     self.traffic[1] += body.len() as u64;
@@ -229,20 +241,20 @@ impl Client {
         let vars: usize = self.layout.vars_on(server, true).iter().map(|(_, r)| r.len()).sum();
         let small: usize =
             self.layout.parts.values().chain(self.layout.shareds.values()).map(Shape::bytes).sum();
-        vars + small + CROSS
+        vars.max(self.layout.own_bytes()) + small + CROSS
     }
 
-    fn everybody(&self, head: Head) -> Vec<(usize, Head, Vec<u8>)> {
+    pub(super) fn everybody(&self, head: Head) -> Vec<(usize, Head, Vec<u8>)> {
         (0..self.servers.len()).map(|s| (s, head, vec![])).collect()
     }
 
     /// Brings this worker to where the servers are: gives the next step, with the
-    /// variables in the model. The chief's `give` says with which step to begin where
-    /// servers have no variables, and puts those into the model.
+    /// variables in the model. The chief's `give` says with which step and with which
+    /// variables to begin where servers have none.
     pub fn sync(
         &mut self,
         model: &Model,
-        mut give: Option<&mut dyn FnMut() -> Result<u64>>,
+        mut give: Option<&mut dyn FnMut() -> Result<Beginning>>,
         wait: Duration,
     ) -> Result<u64> {
         let deadline = Instant::now() + wait;
@@ -266,7 +278,10 @@ impl Client {
                     }
                     return Ok(None);
                 }
-                self.age = newest;
+                let news = std::mem::replace(&mut self.age, newest) != newest;
+                if news && self.rank.is_some_and(|r| r > 0) {
+                    self.take_own(model)?;
+                }
                 let steps: Vec<u64> = answers.iter().map(|(h, _)| h.step).collect();
                 let (least, most) = (
                     steps.iter().copied().min().unwrap_or(0),
@@ -276,7 +291,7 @@ impl Client {
                 if least < most && self.rank.is_some() {
                     self.finish(least)?;
                 }
-                self.pull(model, false)?;
+                self.pull(model)?;
                 Ok(Some(most))
             });
             match result {
@@ -299,68 +314,31 @@ impl Client {
         }
     }
 
-    /// All servers get the variables of the model.
-    fn init(&mut self, model: &Model, step: u64, age: u64) -> Result<()> {
-        let values = self.values(model)?;
-        let mut questions = vec![];
-        for s in 0..self.servers.len() {
-            let mut body = vec![];
-            for (v, range) in self.layout.vars_on(s, true) {
-                body.extend_from_slice(&values[&v].bytes()[range]);
-            }
-            questions.push((s, Head::new(Message::Init, age, step), body));
-        }
-        let before = self.traffic;
-        let answers = self.ask(&questions, "the variables", self.job.timeout + SLACK);
-        self.set_apart(before);
-        answers.map(drop)
-    }
-
     /// What was sent and taken since then was not part of a step.
-    fn set_apart(&mut self, before: [u64; 2]) {
+    pub(super) fn set_apart(&mut self, before: [u64; 2]) {
         for (i, was) in before.into_iter().enumerate() {
             self.carried[i] += self.traffic[i] - was;
             self.traffic[i] = was;
         }
     }
 
-    fn values(&self, model: &Model) -> Result<BTreeMap<u32, TensorBuf>> {
-        let mut out = BTreeMap::new();
-        for s in 0..self.servers.len() {
-            for (v, _) in self.layout.vars_on(s, true) {
-                if let std::collections::btree_map::Entry::Vacant(place) = out.entry(v) {
-                    place.insert(model.read_var(v as usize)?);
-                }
-            }
-        }
-        Ok(out)
-    }
-
-    /// The servers' variables, or those that workers compute with, into the model.
-    pub fn pull(&mut self, model: &Model, all: bool) -> Result<()> {
-        let flags = if all { ALL } else { 0 };
-        let head = Head { flags, ..Head::new(Message::Pull, self.age, 0) };
-        let before = self.traffic;
-        let answers = self.ask(&self.everybody(head), "the variables", self.job.timeout + SLACK);
-        if all {
-            self.set_apart(before);
-        }
-        let answers = answers?;
-        if answers.iter().any(|(h, _)| h.age != self.age && self.rank.is_some()) {
+    /// The variables that workers compute with, as the servers have them, into the model.
+    pub fn pull(&mut self, model: &Model) -> Result<()> {
+        let head = Head::new(Message::Pull, self.age, 0);
+        let wait = self.job.timeout + SLACK;
+        let answers = self.ask(&self.everybody(head), "the variables", wait)?;
+        if answers.iter().any(|(h, _)| h.age != self.age) {
             return Err(rolled());
         }
-        if answers.iter().any(|(h, _)| h.age == 0) {
-            return Err(Error::peer(ErrorCode::PEER_LATE, "the servers have no variables yet"));
-        }
         let bodies: Vec<Vec<u8>> = answers.into_iter().map(|(_, body)| body).collect();
-        self.store(model, &bodies, all)
+        self.store(model, &bodies)
     }
 
-    fn store(&self, model: &Model, bodies: &[Vec<u8>], all: bool) -> Result<()> {
+    fn store(&self, model: &Model, bodies: &[Vec<u8>]) -> Result<()> {
         let mut values: BTreeMap<u32, TensorBuf> = BTreeMap::new();
         for (s, body) in bodies.iter().enumerate() {
             let mut body = body.as_slice();
-            for (v, range) in self.layout.vars_on(s, all) {
+            for (v, range) in self.layout.vars_on(s, false) {
                 let shape = self.layout.var(v);
                 let piece =
                     Shape { dtype: shape.dtype, sizes: vec![range.len() / shape.dtype.size()] };
@@ -387,11 +365,38 @@ impl Client {
         feeds: &[FeedView<'_>],
         options: &CallOptions,
     ) -> Result<Option<Vec<TensorBuf>>> {
-        match self.fetch(model, feeds, options) {
+        let mut ready = || {
+            if !self.strong {
+                return self.fetch(model, feeds, options);
+            }
+            self.hold()?;
+            let read = self.pull(model).and_then(|()| self.fetch(model, feeds, options));
+            self.let_go();
+            read
+        };
+        match ready() {
             Err(e) if again(&e) => return Ok(None),
             other => other?,
         }
         model.call_with(self.layout.gradients, feeds, options).map(Some)
+    }
+
+    /// Keeps what is here of a table small: rows of earlier steps are of no use, and are
+    /// forgotten before they come to much.
+    fn make_room(&mut self, model: &Model, var: u32, rows: usize) -> Result<()> {
+        if !model.is_bare() || !self.layout.by_rows(var) {
+            return Ok(());
+        }
+        let (_, width) = rows::extent(self.layout.var(var));
+        let touched = self.touched.entry(var).or_default();
+        // Each row is on a page of its own, at worst.
+        let more = rows.saturating_mul(width.next_multiple_of(PAGE) + PAGE);
+        if *touched > 0 && *touched + more > KEPT {
+            model.forget(var as usize)?;
+            *touched = 0;
+        }
+        *touched += more;
+        Ok(())
     }
 
     /// Brings the rows of tables that a step reads into the model.
@@ -404,11 +409,12 @@ impl Client {
         let Some(used) = self.layout.used else { return Ok(()) };
         let results = model.call_with(used, feeds, options)?;
         let mut wanted: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
-        for (&var, ids) in self.layout.tables.iter().zip(&results) {
+        for (var, ids) in self.layout.tables.clone().into_iter().zip(&results) {
             let last = rows::extent(self.layout.var(var)).0.saturating_sub(1) as i64;
             let ids = ids.as_slice::<i64>().unwrap_or(&[]);
             // One out of range means the nearest, or is an error of the step itself.
             let ids: BTreeSet<usize> = ids.iter().map(|i| (*i).clamp(0, last) as usize).collect();
+            self.make_room(model, var, ids.len())?;
             wanted.insert(var, ids.into_iter().collect());
         }
         let of = |var: u32, within: &Range<usize>| {
@@ -487,23 +493,23 @@ impl Client {
             Some(sums) => sums,
             // Too late: the others were enough.
             None => {
-                self.pull(model, false)?;
+                self.pull(model)?;
                 let next = answers.iter().map(|(h, _)| h.step).max().unwrap_or(step);
                 return Ok(Stepped::Done { next: next.max(step + 1), scalars: None, stop });
             }
         };
         let Some(answers) = self.apply(step, parts)? else {
-            self.pull(model, false)?;
+            self.pull(model)?;
             return Ok(Stepped::Done { next: step + 1, scalars: Some(scalars), stop });
         };
         let next = answers.iter().map(|(h, _)| h.step).max().unwrap_or(step + 1);
         let bodies: Vec<Vec<u8>> = answers.into_iter().map(|(_, body)| body).collect();
-        self.store(model, &bodies, false)?;
+        self.store(model, &bodies)?;
         Ok(Stepped::Done { next, scalars: Some(scalars), stop })
     }
 
     /// Has a step applied to the servers that are behind.
-    fn finish(&mut self, step: u64) -> Result<()> {
+    pub(super) fn finish(&mut self, step: u64) -> Result<()> {
         self.apply(step, vec![]).map(drop)
     }
 
@@ -681,7 +687,7 @@ pub(crate) fn again(e: &Error) -> bool {
     e.kind() == ErrorKind::Peer && e.code() == ErrorCode::PEER_LOST
 }
 
-fn rolled() -> Error {
+pub(super) fn rolled() -> Error {
     Error::peer(ErrorCode::PEER_LOST, "the job went back to its last checkpoint")
 }
 
@@ -691,17 +697,25 @@ fn named(e: Error, server: usize) -> Error {
 }
 
 /// What a server said, as it said it.
-fn said(server: usize, text: &str) -> Error {
+fn said(server: usize, flags: u32, text: &str) -> Error {
     let line = text.lines().next().unwrap_or("").trim_start_matches("error");
     let (code, message) = match line.split_once("]: ") {
         Some((code, message)) => (code.trim_start_matches('['), message),
         None => ("", line),
     };
-    let code = [ErrorCode::PEER_LATE, ErrorCode::BAD_MESSAGE]
-        .into_iter()
-        .find(|c| *c == code)
-        .unwrap_or(ErrorCode::BAD_MESSAGE);
-    let mut e = Error::peer(code, message.to_owned());
+    let known = ErrorCode::NAMED.iter().copied().find(|c| *c == code);
+    let mut e = match (flags, known) {
+        (FAILED_DATA, Some(code)) => Error::data(code, message.to_owned()),
+        (FAILED_IO, known) => {
+            Error::io(known.unwrap_or(ErrorCode::from("E0803")), message.to_owned())
+        }
+        (_, known) => {
+            let code = known.unwrap_or(ErrorCode::BAD_MESSAGE);
+            // What is the server's own trouble is none of the connection.
+            let code = if code == ErrorCode::PEER_LOST { ErrorCode::BAD_MESSAGE } else { code };
+            Error::peer(code, message.to_owned())
+        }
+    };
     for note in text.lines().skip(1) {
         let note = note.trim().trim_start_matches("= ");
         match note.split_once(": ") {

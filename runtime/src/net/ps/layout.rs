@@ -356,6 +356,44 @@ impl Layout {
         }
     }
 
+    /// Whether a shard saves what it has of a tensor of this shape: not if it is a scalar
+    /// that an earlier shard of its group has, too.
+    pub fn saves(&self, shard: &Shard, shape: &Shape) -> bool {
+        let first = self.shards.iter().find(|s| s.group == shard.group);
+        !shape.sizes.is_empty() || shard.elements.is_none() || first == Some(shard)
+    }
+
+    /// Where all of a variable is: on which servers, at which place among the variables
+    /// of each, and which bytes of it they have. None for a worker's own.
+    pub fn held_by(&self, var: u32) -> Vec<(usize, usize, Range<usize>)> {
+        let mut out: Vec<(usize, usize, Range<usize>)> = vec![];
+        for server in 0..self.servers {
+            for (at, (v, range)) in self.vars_on(server, true).into_iter().enumerate() {
+                let known = out.last().map_or(0, |(.., r)| r.end);
+                if v == var && (range.start >= known || range.is_empty()) {
+                    out.push((server, at, range));
+                }
+            }
+        }
+        out
+    }
+
+    /// Variables that servers do not have: each worker has them for itself.
+    pub fn own(&self) -> Vec<u32> {
+        let served = self.served();
+        (0..self.vars.len() as u32).filter(|v| !served.contains(v)).collect()
+    }
+
+    /// The bytes of these.
+    pub fn own_bytes(&self) -> usize {
+        self.own().iter().map(|v| self.var(*v).bytes()).sum()
+    }
+
+    /// Variables that servers have.
+    pub fn served(&self) -> BTreeSet<u32> {
+        self.groups.iter().flat_map(|g| &g.vars).chain(&self.home_vars).copied().collect()
+    }
+
     /// What a server has of a tensor, as the update takes it.
     pub fn held(&self, shard: &Shard, shape: &Shape) -> Shape {
         match &shard.elements {
