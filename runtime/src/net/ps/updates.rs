@@ -10,8 +10,11 @@ use crate::tensor::{FeedView, TensorBuf};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tfc_abi::parts::Wire;
+
+/// How long a server may be behind another before something is wrong.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Server {
     /// Takes the body of a `Push` apart.
@@ -93,6 +96,21 @@ impl Server {
                 Ok((Head { flags, ..Head::new(Message::Ok, store.age, head.step) }, out))
             }
             Rule::Together { need } => {
+                // Another server has done this one's next step already, and this one will
+                // soon: whoever does it is on the way. If not, it is gone, and this
+                // worker has it finished when it begins anew.
+                let soon = Instant::now() + SOON;
+                while head.step == store.step + 1 {
+                    let left = soon.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return Ok((Head::new(Message::Rolled, store.age, store.step), vec![]));
+                    }
+                    let waited = self.changed.wait_timeout(store, left);
+                    store = waited.unwrap_or_else(PoisonError::into_inner).0;
+                    if let Some(answer) = stale(&store, head) {
+                        return Ok(answer);
+                    }
+                }
                 if head.step > store.step {
                     return Err(misfit("the gradients are of a step that is not yet"));
                 }
