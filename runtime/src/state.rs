@@ -207,7 +207,7 @@ impl State {
                 let len = byte_len(v.dtype, &shape)
                     .ok_or_else(|| Error::bug("a variable is too large"))?;
                 let memory = match bare && device == HOST {
-                    true => Bytes::untouched(len).map(Place::Here),
+                    true => Bytes::untouched(len).map(Place::Here).map_err(Error::from),
                     false => zeros(accelerator, device, len),
                 };
                 let memory = memory.map_err(|e| {

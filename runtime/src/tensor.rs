@@ -43,7 +43,7 @@ impl TensorBuf {
 
     /// As [`TensorBuf::zeros`], of which little may be used: see [`Bytes::untouched`].
     pub fn untouched(dtype: DType, shape: &[usize]) -> Result<TensorBuf> {
-        let len = byte_len(dtype, shape).ok_or_else(|| too_large(usize::MAX))?;
+        let len = byte_len(dtype, shape).ok_or(OutOfMemory(usize::MAX))?;
         Ok(TensorBuf { dtype, shape: shape.to_vec(), data: Bytes::untouched(len)? })
     }
 
