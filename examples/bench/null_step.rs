@@ -3,11 +3,13 @@
 //!
 //!     cargo run --release -p tfc --example null_step
 //!
-//! Two servers and 1, 2 and 4 workers are threads of this process; messages go over the
+//! Two servers and 1 to 8 workers are threads of this process; messages go over the
 //! loopback. A step reads one number, a dense vector, or 32 rows of a table of 64
-//! floats each, adds to what it has read, and waits for all workers. Printed are the
-//! medians of the chief. Takes the megabytes of the vector [100] and of the larger
-//! table [1000]; the other table has a hundredth of it.
+//! floats each, spread over all of it, adds to what it has read, and waits for all
+//! workers. Printed are the medians of the chief, and the memory of the whole process at
+//! the end of the last column. Takes the megabytes of the vector [100] and of the larger
+//! table [1000]; the smaller one has a hundredth of it. The largest has 16 times as much,
+//! begins with zeros, and is memory only where it was changed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use tfc::net::job::Job;
 use tfc::net::ps::server::Rule;
 
 const SERVERS: usize = 2;
-const WORKERS: [usize; 3] = [1, 2, 4];
+const WORKERS: [usize; 4] = [1, 2, 4, 8];
 
 pub fn main() -> Result<(), tfc::Error> {
     let numbers: Vec<usize> = std::env::args().skip(1).filter_map(|a| a.parse().ok()).collect();
@@ -29,20 +31,27 @@ pub fn table(dense: usize, large: usize) -> Result<(), tfc::Error> {
     let floats = |megabytes: f64| (megabytes * 1e6 / 4.0) as usize;
     let rows = |megabytes: f64| format!("[{}, 64]", floats(megabytes) / 64);
     let small = large as f64 / 100.0;
+    let huge = 16 * large;
     let cases = [
-        ("one number".to_owned(), String::from("[1]"), false, 200),
-        (format!("{dense} MB, dense"), format!("[{}]", floats(dense as f64)), false, 6),
-        (format!("32 rows of {small:.1} MB"), rows(small), true, 200),
-        (format!("32 rows of {large} MB"), rows(large as f64), true, 200),
+        ("one number".to_owned(), String::from("[1]"), "zeros", false, 200),
+        (format!("{dense} MB, dense"), format!("[{}]", floats(dense as f64)), "zeros", false, 6),
+        (format!("32 rows of {small:.1} MB"), rows(small), "ones", true, 200),
+        (format!("32 rows of {large} MB"), rows(large as f64), "ones", true, 200),
+        (format!("32 rows of {huge} MB, virtual"), rows(huge as f64), "zeros", true, 200),
     ];
-    println!("| a step reads and changes | 1 worker | 2 workers | 4 workers | sent by a worker |");
-    println!("|---|---|---|---|---|");
-    for (name, shape, sparse, steps) in cases {
+    println!(
+        "| a step reads and changes | 1 worker | 2 workers | 4 workers | 8 workers | \
+         sent by a worker | memory |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+    for (name, shape, first, sparse, steps) in cases {
         let read = if sparse { "gather(w, ids)" } else { "w" };
+        let rows = shape.trim_matches(['[', ']']).split(',').next();
+        let rows = rows.and_then(|n| n.parse().ok()).unwrap_or(1);
         let text = format!(
             "graph g
 use optim
-var w: f32{shape} = zeros
+var w: f32{shape} = {first}
 entry train(ids: i32[32]) -> (loss: f32[]) {{
   loss = sum({read})
   minimize loss over [w] with optim.sgd(lr: 0.1)
@@ -51,21 +60,33 @@ entry train(ids: i32[32]) -> (loss: f32[]) {{
 "
         );
         let mut line = format!("| {name} |");
-        let mut sent = 0;
+        let (mut sent, mut memory) = (0, 0);
         for workers in WORKERS {
-            let (median, bytes) = measure(&text, workers, steps)?;
+            let (median, bytes, resident) = measure(&text, workers, steps, rows)?;
             line += &format!(" {:.2} ms |", median.as_secs_f64() * 1e3);
-            sent = bytes / steps;
+            (sent, memory) = (bytes / steps, resident);
         }
-        println!("{line} {sent} bytes |");
+        println!("{line} {sent} bytes | {} MB |", memory / 1_000_000);
     }
     Ok(())
 }
 
-/// The median time of a step, and the bytes that the chief has sent in all steps.
-fn measure(text: &str, workers: usize, steps: u64) -> Result<(Duration, u64), tfc::Error> {
+/// The bytes of memory that the process has, where that is known.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    text.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096
+}
+
+/// The median time of a step, the bytes that the chief has sent in all steps, and the
+/// memory of the process after them.
+fn measure(
+    text: &str,
+    workers: usize,
+    steps: u64,
+    rows: u64,
+) -> Result<(Duration, u64, u64), tfc::Error> {
     let graph = tfc::parse(text)?;
-    let options = Options::new().replicas(true).threads(1);
+    let options = Options::new().replicas(true).bare(true).threads(1);
     let address = || std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr());
     let servers: Vec<String> =
         (0..SERVERS).map(|_| address().map_or(String::new(), |a| a.to_string())).collect();
@@ -92,22 +113,22 @@ fn measure(text: &str, workers: usize, steps: u64) -> Result<(Duration, u64), tf
                     let mut times = vec![];
                     while worker.next_step() < steps {
                         // Other rows in every step, and for every worker.
-                        let first = worker.next_step() as i32 * 131 + rank as i32 * 37;
-                        let ids =
-                            ndarray::Array1::from_iter((0..32).map(|i| (first + i * 7) % 300));
+                        let first = worker.next_step() * 131 + rank as u64 * 37;
+                        let id = |i: u64| ((first + i) * 2_654_435_761 % rows) as i32;
+                        let ids = ndarray::Array1::from_iter((0..32).map(id));
                         let started = Instant::now();
                         worker.step((&ids,), 1.0 / workers as f64)?;
                         times.push(started.elapsed());
                     }
-                    let sent = worker.traffic()[0];
+                    let (sent, memory) = (worker.traffic()[0], resident());
                     worker.finish()?;
                     times.sort();
-                    Ok::<_, tfc::Error>((times[times.len() / 2], sent))
+                    Ok::<_, tfc::Error>((times[times.len() / 2], sent, memory))
                 })
             })
             .collect();
         let mut ends: Vec<_> =
-            running.into_iter().map(|w| w.join().unwrap_or(Ok((Duration::ZERO, 0)))).collect();
+            running.into_iter().map(|w| w.join().unwrap_or(Ok((Duration::ZERO, 0, 0)))).collect();
         over.store(true, Ordering::Release);
         ends.swap_remove(0)
     })

@@ -1,5 +1,6 @@
 //! Jobs with parameter servers.
 
+use super::support::certificates;
 use super::{TRAIN, close, command, ok, project, run, tfc, variables, workers};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -371,18 +372,25 @@ fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
     for ps in [1, 2] {
         let _ = std::fs::remove_dir_all(dir.join("ck"));
         let line = format!(
-            "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 3000 \
-             --peer-timeout 20s --checkpoint-dir ck --save-every 100"
+            "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 1000 \
+             --peer-timeout 60s --checkpoint-dir ck --save-every 100"
         );
         let job = launch(dir, &line);
         until(|| saved(&dir.join("ck"), 2));
         let pids = workers(job.id());
         let last = pids[ps + 2];
         assert!(signal(last, "-STOP"));
-        let late = |name: std::ffi::OsString| name.to_string_lossy().starts_with("step-00000001");
-        until(|| std::fs::read_dir(dir.join("ck")).unwrap().flatten().any(|f| late(f.file_name())));
-        // About at the end; whenever it happens, it must go well.
-        std::thread::sleep(Duration::from_millis(200));
+        // About at the end, when no more checkpoints come; whenever it happens, it must
+        // go well.
+        let names = || {
+            let all = std::fs::read_dir(dir.join("ck")).unwrap().flatten();
+            all.map(|f| f.file_name()).collect::<std::collections::BTreeSet<_>>()
+        };
+        until(|| {
+            let before = names();
+            std::thread::sleep(Duration::from_millis(400));
+            before == names()
+        });
         assert!(signal(pids[ps - 1], "-KILL"));
         until(|| !workers(job.id()).contains(&pids[ps - 1]));
         assert!(signal(last, "-CONT"));
@@ -462,6 +470,38 @@ fn anybody_with_the_token_may_read() {
     let same = labels[128..].chunks(4).zip(classes[128..].chunks(4)).filter(|(a, b)| a == b);
     let same = same.count();
     assert!(same > 80, "it has learned {same} of 96 examples");
+}
+
+/// Messages with servers are encrypted, and who has no certificate gets no variables.
+#[test]
+fn servers_know_their_workers_by_certificates() {
+    let dir = project();
+    let dir = dir.path();
+    let Some(with) = certificates(dir) else { return };
+    ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
+    ok(tfc(dir, &format!("launch --ps 2 -n 2 {TRAIN} {with} --state tls.safetensors")));
+    close(&variables(dir.join("one.safetensors")), &variables(dir.join("tls.safetensors")));
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = format!("{},{}", free(), free());
+    let line = format!("launch --ps 2 -n 2 {TRAIN} {with} --steps 1000000 --epochs 1000000");
+    let line = format!("{line} --checkpoint-dir ck --save-every 400");
+    let mut c = command(dir, env!("CARGO_BIN_EXE_tfc"), &line);
+    c.env("TFC_SERVERS", &servers).env("TFC_TOKEN", "secret");
+    let job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until(|| saved(&dir.join("ck"), 2));
+    let read = |more: &str| {
+        let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers} {more}");
+        let mut c = command(dir, "./m", &format!("{line} --join-timeout 5s --peer-timeout 5s"));
+        c.env("TFC_TOKEN", "secret").output().unwrap()
+    };
+    let refused = read("");
+    let err = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && err.contains("E07"), "{err}");
+    assert!(!dir.join("c.npy").exists(), "it got nothing");
+    ok(read(with));
+    assert!(signal(job.id(), "-TERM"));
+    let (_, err) = end(job);
+    assert!(err.contains("which is saved in `ck`"), "{err}");
 }
 
 /// A job starts from the script that was printed, with a stand-in for `srun`.
