@@ -119,14 +119,6 @@ impl Model {
         !self.starts.is_empty()
     }
 
-    /// Gives a variable of a program that was loaded bare memory of its own.
-    pub fn furnish(&self, var: usize) -> Result<()> {
-        self.check_var(var)?;
-        let shape = self.state.shape(var);
-        let zeros = TensorBuf::zeros(self.plan.vars[var].dtype, shape)?;
-        self.state.replace(&self.plan.vars, vec![(var, zeros)])
-    }
-
     /// Forgets the value of a variable: it is zero, and its memory free if the program was
     /// loaded bare.
     pub fn forget(&self, var: usize) -> Result<()> {

@@ -81,7 +81,7 @@ impl Bytes {
         }
     }
 
-        pub fn from_slice(bytes: &[u8]) -> Result<Bytes, OutOfMemory> {
+    pub fn from_slice(bytes: &[u8]) -> Result<Bytes, OutOfMemory> {
         let mut out = Bytes::zeroed(bytes.len())?;
         out.copy_from_slice(bytes);
         Ok(out)

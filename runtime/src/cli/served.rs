@@ -165,16 +165,10 @@ impl Served {
         &self,
         program: &dyn Program,
         session: &Session<'_>,
-        layout: &Layout,
         console: &mut Console<'_>,
     ) -> Result<Model> {
         let options = ModelOptions { bare: true, ..session.load_options()? };
-        let model = session.prepared(program, options, console)?;
-        for v in layout.read.iter() {
-            // All of these is used all the time: large pages are better for them.
-            model.furnish(*v as usize)?;
-        }
-        Ok(model)
+        session.prepared(program, options, console)
     }
 
     /// The run goes on from a checkpoint: servers read what is theirs.
@@ -201,7 +195,7 @@ impl Served {
         let feeds = session.feeds()?;
         let mut checkpoints = Checkpoints::open(session, console)?;
         let layout = Layout::new(session.plan, session.entry, self.job.servers.len())?;
-        let model = self.load(program, session, &layout, console)?;
+        let model = self.load(program, session, console)?;
         let first = match checkpoints.as_ref().and_then(Checkpoints::resumed) {
             Some((manifest, path)) => self.go_back_to(&model, &layout, manifest, path)?,
             None => begin_anew(session, &model, &layout, console)?,

@@ -250,7 +250,8 @@ impl Client {
 
     /// Brings this worker to where the servers are: gives the next step, with the
     /// variables in the model. The chief's `give` says with which step and with which
-    /// variables to begin where servers have none.
+    /// variables to begin where servers have none. If the chief has saved what came out,
+    /// it is the last step there could be.
     pub fn sync(
         &mut self,
         model: &Model,
@@ -267,6 +268,11 @@ impl Client {
                 let ages: Vec<u64> = answers.iter().map(|(h, _)| h.age).collect();
                 let newest = ages.iter().copied().max().unwrap_or(0);
                 let broken = answers.iter().any(|(h, _)| h.flags & BROKEN != 0);
+                let released = answers.iter().any(|(h, _)| h.flags & RELEASED != 0);
+                // What a server has lost since the chief has saved is of no use to anybody.
+                if released && self.rank.is_some_and(|r| r > 0) {
+                    return Ok(Some(u64::MAX));
+                }
                 if ages.iter().any(|a| *a != newest) || newest == 0 || broken {
                     if let Some(give) = give.as_mut() {
                         self.init(model, give()?, newest.max(self.age) + 1)?;

@@ -40,6 +40,9 @@ use std::time::{Duration, Instant};
 pub(super) const SERVE: &str = "/tfc.Cluster/Serve";
 /// Bytes that values other than gradients may have in a message.
 pub(super) const CROSS: usize = 64 << 20;
+/// How long a server stays for workers that may be about to call, and a multiple of it
+/// for those that do not go.
+const LINGER: Duration = Duration::from_secs(1);
 /// As good as no deadline: a worker says something when it has something to say.
 const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
 
@@ -113,8 +116,22 @@ impl Server {
         let door = Door::open(&listener, tls, Instant::now() + LONG)
             .map_err(|e| Error::io(ErrorCode::BAD_JOB, crate::io::io_reason(&e)))?;
         let run = RandomState::new().hash_one(std::process::id()) >> 1;
-        let leaves = |store: &Store| store.over || stop() && store.present.is_empty();
-        while !leaves(&self.lock()) {
+        let mut over = None;
+        loop {
+            let store = self.lock();
+            if store.over {
+                let over = *over.get_or_insert_with(Instant::now);
+                // One that was started again at the end does not know who has still to
+                // hear that all is done.
+                let alone = store.present.is_empty() && (store.age > 0 || over.elapsed() > LINGER);
+                if alone || over.elapsed() > self.timeout.min(4 * LINGER) {
+                    break;
+                }
+            }
+            if stop() && store.present.is_empty() {
+                break;
+            }
+            drop(store);
             let Some(mut call) = door.within(Duration::from_millis(50)) else { continue };
             let text = |name: &str| hpack::get(&call.headers, name).unwrap_or("").to_owned();
             let rank = text("tfc-rank").parse::<usize>().ok();
@@ -294,7 +311,7 @@ impl Server {
         counts.extend((0..self.workers).map(|r| u64::from(store.present.contains_key(&r))));
         let body = counts.iter().flat_map(|n| n.to_le_bytes()).collect();
         let broken = if store.age > 0 && store.age <= store.broken { BROKEN } else { 0 };
-        let released = if store.released { RELEASED } else { 0 };
+        let released = if store.released || store.over { RELEASED } else { 0 };
         let flags = self.flags(&store) | broken | released;
         (Head { flags, ..Head::new(Message::Ok, store.age, step) }, body)
     }
