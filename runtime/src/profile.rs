@@ -10,9 +10,10 @@
 use crate::io::json::quote;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tfc_abi::plan::{Conv, ConvKind, Entry, MatMul, Plan, Step};
 
 /// More events are counted, not kept: a trace of a long run stays a file that can be
@@ -23,6 +24,8 @@ const MAX_EVENTS: usize = 1 << 20;
 #[derive(Debug)]
 pub struct Profile {
     origin: Instant,
+    /// The same, by the clock that all processes of a machine share.
+    began: SystemTime,
     found: Mutex<Found>,
 }
 
@@ -30,6 +33,8 @@ pub struct Profile {
 struct Found {
     /// Numbers of steps by their address in the plan, which stays where it is.
     numbers: BTreeMap<usize, usize>,
+    /// And of what is no step.
+    named: BTreeMap<String, usize>,
     steps: Vec<StepTotal>,
     events: Vec<Event>,
 }
@@ -66,7 +71,7 @@ pub struct Peaks {
 
 impl Default for Profile {
     fn default() -> Profile {
-        Profile { origin: Instant::now(), found: Mutex::default() }
+        Profile { origin: Instant::now(), began: SystemTime::now(), found: Mutex::default() }
     }
 }
 
@@ -101,6 +106,25 @@ impl Profile {
         total.time += took;
         total.flops += sizes.flops(step);
         total.bytes += sizes.bytes(step);
+        if found.events.len() < MAX_EVENTS {
+            let start = started.saturating_duration_since(self.origin);
+            found.events.push(Event { step: number, thread, start, took });
+        }
+    }
+
+    /// Notes something that is no step of a plan, such as waiting for another process.
+    pub(crate) fn note(&self, name: &str, started: Instant) {
+        let took = started.elapsed();
+        let thread = thread_number();
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = found.steps.len();
+        let number = *found.named.entry(name.to_owned()).or_insert(next);
+        if number == next {
+            let (runs, time) = (0, Duration::ZERO);
+            found.steps.push(StepTotal { name: name.to_owned(), runs, time, flops: 0, bytes: 0 });
+        }
+        found.steps[number].runs += 1;
+        found.steps[number].time += took;
         if found.events.len() < MAX_EVENTS {
             let start = started.saturating_duration_since(self.origin);
             found.events.push(Event { step: number, thread, start, took });
@@ -155,20 +179,89 @@ impl Profile {
 
     /// The events in the trace format of Chrome, which Perfetto opens.
     pub fn trace(&self) -> String {
+        format!("{{\"traceEvents\":[\n{}\n]}}\n", self.events(1, Duration::ZERO).join(",\n"))
+    }
+
+    fn events(&self, process: usize, after: Duration) -> Vec<String> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let events = found.events.iter().map(|e| {
             let us = |d: Duration| d.as_nanos() as f64 / 1e3;
             format!(
-                "{{\"name\":{},\"ph\":\"X\",\"pid\":1,\"tid\":{},\"ts\":{:.3},\"dur\":{:.3}}}",
+                "{{\"name\":{},\"ph\":\"X\",\"pid\":{process},\"tid\":{},\"ts\":{:.3},\"dur\":{:.3}}}",
                 quote(&found.steps[e.step].name),
                 e.thread,
-                us(e.start),
+                us(after + e.start),
                 us(e.took)
             )
         });
-        let events: Vec<String> = events.collect();
-        format!("{{\"traceEvents\":[\n{}\n]}}\n", events.join(",\n"))
+        events.collect()
     }
+}
+
+/// The profile of this process as one of a job whose launcher wants a trace of all of
+/// them (`TFC_TRACE` is the folder to leave it in).
+pub fn of_process() -> Option<Arc<Profile>> {
+    static OF_PROCESS: OnceLock<Option<Arc<Profile>>> = OnceLock::new();
+    let wanted = || std::env::var_os("TFC_TRACE").filter(|dir| !dir.is_empty());
+    OF_PROCESS.get_or_init(|| wanted().map(|_| Arc::new(Profile::new()))).clone()
+}
+
+/// Leaves what this process did where its launcher looks for it.
+pub(crate) fn leave() {
+    let (Some(profile), Some(dir)) = (of_process(), std::env::var_os("TFC_TRACE")) else { return };
+    let set = |name: &str, default: &str| {
+        std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into())
+    };
+    let (role, rank) = (set("TFC_ROLE", "worker"), set("TFC_RANK", "0"));
+    let number = rank.parse::<usize>().unwrap_or(0) + if role == "ps" { SERVERS } else { 0 };
+    let path = Path::new(&dir).join(format!("{number}.events"));
+    let after = profile.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let text = profile.events(number, after).join("\n");
+    // The job does not fail because nobody can see how it ran.
+    let _ = crate::files::replace(&path, |out| std::io::Write::write_all(out, text.as_bytes()));
+}
+
+/// Parameter servers are numbered from here on in a trace.
+const SERVERS: usize = 10_000;
+
+/// Puts together what the processes of a job have left: one trace, that begins with the
+/// first event of any. The number of processes in it.
+pub fn merge(dir: &Path) -> std::io::Result<(String, usize)> {
+    let mut files: Vec<(usize, PathBuf)> = vec![];
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        let number = path.file_stem().and_then(|n| n.to_str()).and_then(|n| n.parse().ok());
+        files.extend(number.map(|n| (n, path)));
+    }
+    files.sort();
+    let (mut names, mut events) = (vec![], vec![]);
+    for (number, path) in &files {
+        let name = match number.checked_sub(SERVERS) {
+            Some(server) => format!("parameter server {server}"),
+            None => format!("worker {number}"),
+        };
+        names.push(format!(
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{number},\"args\":{{\"name\":{}}}}}",
+            quote(&name)
+        ));
+        let text = std::fs::read_to_string(path)?;
+        events.extend(text.lines().map(str::to_owned));
+    }
+    let stamp = |e: &String| {
+        let text = e.split("\"ts\":").nth(1)?.split(',').next()?;
+        text.parse::<f64>().ok()
+    };
+    let first = events.iter().filter_map(stamp).fold(f64::INFINITY, f64::min);
+    for e in &mut events {
+        if let Some(at) = stamp(e)
+            && let Some((before, rest)) = e.split_once("\"ts\":")
+            && let Some((_, rest)) = rest.split_once(',')
+        {
+            *e = format!("{before}\"ts\":{:.3},{rest}", at - first);
+        }
+    }
+    names.append(&mut events);
+    Ok((format!("{{\"traceEvents\":[\n{}\n]}}\n", names.join(",\n")), files.len()))
 }
 
 impl Sizes<'_> {

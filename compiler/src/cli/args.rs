@@ -645,6 +645,10 @@ pub struct Launch {
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
+    /// Write one trace of what all processes did, for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+
     /// Start nothing, and print what starts the job on a cluster
     #[arg(long, value_name = "WHERE")]
     pub print: Option<Manifest>,

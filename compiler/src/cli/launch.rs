@@ -10,10 +10,12 @@ use super::{Done, args};
 use crate::error::Result;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tfc_ir::diag::Diag;
+use tfc_runtime::files::{Links, Staged};
 
 /// How long the others have to end by themselves when one has.
 const GRACE: Duration = Duration::from_secs(10);
@@ -34,8 +36,30 @@ pub fn run(args: &args::Launch) -> Result<Done> {
         return Ok(Done { text, code: 0 });
     }
     tfc_runtime::cli::signals::listen();
+    let Some(file) = &args.trace else { return started(args, program, rest, None) };
+    // Before the job has run for hours.
+    drop(Staged::new(file, Links::Refuse)?);
+    let dir = std::env::temp_dir().join(format!("tfc-trace-{:016x}", random()));
+    let unusable = |e: std::io::Error| tfc_runtime::io::cannot_write(&dir, &e);
+    std::fs::create_dir(&dir).map_err(unusable)?;
+    let done = started(args, program, rest, Some(&dir));
+    let merged = tfc_runtime::profile::merge(&dir).map_err(unusable);
+    let _ = std::fs::remove_dir_all(&dir);
+    let (text, processes) = merged?;
+    tfc_runtime::files::replace(file, |out| out.write_all(text.as_bytes()))?;
+    super::tell(&format!("note: `{}` shows {processes} processes\n", file.display()));
+    done
+}
+
+/// Starts the job, again and again if need be.
+fn started(
+    args: &args::Launch,
+    program: &str,
+    rest: &[String],
+    trace: Option<&Path>,
+) -> Result<Done> {
     if args.ps > 0 {
-        let code = served_job(args, program, rest)?;
+        let code = served_job(args, program, rest, trace)?;
         return Ok(Done { text: String::new(), code: u8::try_from(code).unwrap_or(1) });
     }
     let mut tries = 0;
@@ -45,7 +69,7 @@ pub fn run(args: &args::Launch) -> Result<Done> {
         if tries > 0 && !words.iter().any(|w| w.starts_with("--resume")) {
             words.push("--resume".into());
         }
-        let code = job(args, program, &words)?;
+        let code = job(args, program, &words, trace)?;
         let saved = rest.iter().any(|w| w.starts_with("--checkpoint-dir"));
         let over = code == 0 || code == INTERRUPTED || tfc_runtime::cli::signals::raised();
         if over || tries >= args.restarts || !saved {
@@ -85,6 +109,8 @@ struct Plan<'a> {
     coordinator: String,
     /// Where parameter servers listen.
     servers: Vec<String>,
+    /// Where processes leave what they did.
+    trace: Option<&'a Path>,
 }
 
 impl<'a> Plan<'a> {
@@ -109,7 +135,8 @@ impl<'a> Plan<'a> {
             Ok(token) if !token.is_empty() => token,
             _ => format!("{:016x}{:016x}", random(), random()),
         };
-        Ok(Plan { program, threads: ours.then_some(threads), token, size, coordinator, servers })
+        let threads = ours.then_some(threads);
+        Ok(Plan { program, threads, token, size, coordinator, servers, trace: None })
     }
 
     /// Starts one process; `server` is the number of a parameter server.
@@ -122,6 +149,9 @@ impl<'a> Plan<'a> {
         if !self.servers.is_empty() {
             let role = if matches!(who, Who::Server(_)) { "ps" } else { "worker" };
             command.env("TFC_SERVERS", self.servers.join(",")).env("TFC_ROLE", role);
+        }
+        if let Some(dir) = self.trace {
+            command.env("TFC_TRACE", dir);
         }
         if let Some(threads) = &self.threads {
             command.env("TFC_THREADS", threads);
@@ -166,8 +196,8 @@ fn show(events: &Receiver<Event>, wait: Duration) {
 }
 
 /// Runs the processes until all have ended; the exit code of the first that failed.
-fn job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
-    let plan = Plan::new(args, program)?;
+fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path>) -> Result<i32> {
+    let plan = Plan { trace, ..Plan::new(args, program)? };
     let (give, events) = channel();
     let mut children: Vec<Child> = vec![];
     for rank in 0..plan.size {
@@ -233,8 +263,13 @@ fn last_words(events: &Receiver<Event>) {
 
 /// A job with parameter servers: a process that dies is started again by itself, and
 /// the job is over when the chief is.
-fn served_job(args: &args::Launch, program: &str, words: &[String]) -> Result<i32> {
-    let plan = Plan::new(args, program)?;
+fn served_job(
+    args: &args::Launch,
+    program: &str,
+    words: &[String],
+    trace: Option<&Path>,
+) -> Result<i32> {
+    let plan = Plan { trace, ..Plan::new(args, program)? };
     let (give, events) = channel();
     let who: Vec<Who> =
         (0..args.ps).map(Who::Server).chain((0..plan.size).map(Who::Worker)).collect();

@@ -264,3 +264,48 @@ fn a_strong_read_sees_whole_updates() {
         });
     });
 }
+
+/// One trace of all processes, with one clock; and counters in a file.
+#[test]
+fn what_a_job_did_can_be_seen() {
+    let dir = super::project();
+    let dir = dir.path();
+    let json = |name: &str| -> serde_json::Value {
+        serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
+    };
+    for (how, processes) in [("-n 2", vec![0, 1]), ("--ps 2 -n 2", vec![0, 1, 10_000, 10_001])] {
+        let line = format!("launch --trace t.json {how} {} --metrics m.json", super::TRAIN);
+        ok(tfc(dir, &line));
+        let trace = json("t.json");
+        let events = trace["traceEvents"].as_array().unwrap();
+        let of = |pid: u64| events.iter().filter(move |e| e["pid"] == pid && e["ph"] == "X");
+        let span = |pid: u64| {
+            let first = of(pid).map(|e| e["ts"].as_f64().unwrap()).fold(f64::MAX, f64::min);
+            let last = of(pid).map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());
+            (first, last.fold(0.0, f64::max))
+        };
+        for &pid in &processes {
+            assert!(of(pid).count() > 52, "process {pid} in {how}");
+            let names = events.iter().filter(|e| e["ph"] == "M" && e["pid"] == pid);
+            assert_eq!(names.count(), 1);
+        }
+        // They all worked at the same time, and from the beginning of the trace.
+        let spans: Vec<(f64, f64)> = processes.iter().map(|p| span(*p)).collect();
+        let latest = spans.iter().map(|s| s.0).fold(0.0, f64::max);
+        let soonest = spans.iter().map(|s| s.1).fold(f64::MAX, f64::min);
+        assert!(latest < soonest, "{spans:?}");
+        assert_eq!(spans.iter().map(|s| s.0).fold(f64::MAX, f64::min), 0.0);
+        let metrics = json("m.json");
+        assert_eq!((metrics["workers"].as_u64(), metrics["steps"].as_u64()), (Some(2), Some(52)));
+        let peers = metrics["waited"].as_object().unwrap();
+        let known =
+            if processes.len() > 2 { vec!["server 0", "server 1"] } else { vec!["worker 1"] };
+        assert_eq!(peers.keys().map(String::as_str).collect::<Vec<_>>(), known);
+        // Gradients of 259 floats, in 52 steps.
+        assert!(metrics["bytes_sent"].as_u64().unwrap() > 52 * 259 * 4 / 2, "{metrics}");
+    }
+    let line = format!("launch --ps 1 -n 2 {} --mode ps-async --metrics m.json", super::TRAIN);
+    ok(tfc(dir, &line));
+    assert_eq!(json("m.json")["staleness"]["updates"], 2 * 52);
+    assert_eq!(json("m.json")["mode"], "ps-async");
+}

@@ -49,6 +49,8 @@ pub struct Args {
     pub by_step: bool,
     /// Where a trace of the steps goes.
     pub profile: Option<String>,
+    /// Where counters of a job's messages go.
+    pub metrics: Option<String>,
     pub checkpoint_dir: Option<String>,
     pub save_every: Option<usize>,
     pub keep: Option<usize>,
@@ -163,6 +165,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--by-step", "", "what each step of a call takes, by `bench`"),
     ("--profile", "FILE.json", "write when each step ran, for ui.perfetto.dev"),
     (
+        "--metrics",
+        "FILE.json",
+        "write what the messages of a job came to: bytes, waits by peer, gradients that came too late, staleness",
+    ),
+    (
         "--device",
         "cpu|cuda|cuda:N",
         "what to run on [default: a GPU, if there is one and the program has code for it]",
@@ -264,6 +271,7 @@ pub fn parse(args: &[String]) -> Result<Args> {
             }
             "--by-step" => out.by_step = true,
             "--profile" => out.profile = Some(value()?),
+            "--metrics" => out.metrics = Some(value()?),
             "--device" => {
                 let v = value()?;
                 let known = Choice::parse(&v);

@@ -7,7 +7,6 @@
 use super::args::{Args, Mode};
 use super::team::Team;
 use super::{Console, End, Program, Session, call_options, destinations, served, tasks, team};
-use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
 use crate::net::job::Job;
@@ -51,7 +50,7 @@ fn run(
         let helper = Team::strip(args);
         let (mut out, mut err) = (std::io::sink(), std::io::stderr());
         let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
-        let (args, options) = (&helper, CallOptions::new());
+        let (args, options) = (&helper, call_options(&helper));
         let session = Session { plan, entry, args, team: &team, tasks: None, options };
         return session.execute(program, false, &mut silent).map(Some);
     }

@@ -24,6 +24,7 @@ mod boundary;
 mod checkpoints;
 mod destinations;
 pub mod jobs;
+mod metrics;
 mod progress;
 mod rows;
 mod served;
@@ -51,10 +52,12 @@ use crate::show;
 use crate::tensor::{FeedView, TensorBuf};
 use args::Args;
 use checkpoints::Checkpoints;
+use metrics::Metrics;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 use sums::Finished;
 use team::Team;
 use tfc_abi::DType;
@@ -116,6 +119,7 @@ pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut C
     let result = args::parse(words).and_then(|args| command(program, name, &args, console));
     // A closed standard output is no reason to fail.
     let _ = console.out.flush();
+    crate::profile::leave();
     match result {
         Ok(End::Done) => 0,
         Ok(End::Interrupted) => INTERRUPTED,
@@ -203,9 +207,10 @@ fn command(
 
 /// How the calls of a command are made.
 fn call_options(args: &Args) -> CallOptions {
-    match args.profile.is_some() {
-        true => CallOptions::new().profile(&Arc::new(Profile::new())),
-        false => CallOptions::new(),
+    match (crate::profile::of_process(), args.profile.is_some()) {
+        (Some(profile), _) => CallOptions::new().profile(&profile),
+        (None, true) => CallOptions::new().profile(&Arc::new(Profile::new())),
+        (None, false) => CallOptions::new(),
     }
 }
 
@@ -619,6 +624,7 @@ impl Session<'_> {
         let streams = runners::streams(model, self.entry);
         let again = a.steps.is_some() && !cut && model.batch_dim(self.entry).is_none();
         let saves = self.saves() || self.team.saves;
+        let started = Instant::now();
         if saves && (streams || self.steps() || checkpoints.is_some()) {
             signals::listen();
         }
@@ -653,6 +659,10 @@ impl Session<'_> {
             });
         }
         let place = saved?;
+        if let Some(metrics) = self.team.metrics() {
+            let time = started.elapsed();
+            Metrics { steps: ran.steps, time, ..metrics }.report(self, console)?;
+        }
         if ran.interrupted {
             let text = match (&checkpoints, place) {
                 (Some(c), _) => c.interruption(),

@@ -9,11 +9,11 @@
 use super::args::{Args, Mode};
 use super::batches::{self, DataSet, permutation};
 use super::checkpoints::{Checkpoints, Position};
+use super::metrics::Metrics;
 use super::progress::Progress;
 use super::sums::Sums;
 use super::team::{self, Team};
 use super::{Console, End, Program, Ran, Session, signals};
-use crate::call::CallOptions;
 use crate::checkpoint::{self, Manifest};
 use crate::error::{Error, ErrorCode, Result, list};
 use crate::model::{Model, ModelOptions};
@@ -34,6 +34,8 @@ use tfc_abi::plan::Plan;
 pub(super) struct Served {
     job: Job,
     rule: Rule,
+    /// The mode, and what it means.
+    name: &'static str,
     mode: &'static str,
 }
 
@@ -92,7 +94,12 @@ impl Served {
         if args.need.is_some() && asked != Some(Mode::Backup) {
             return usage("`--need` goes with `--mode backup`".into());
         }
-        Ok(Some(Served { job, rule, mode }))
+        let name = match asked {
+            Some(Mode::PsAsync) => "ps-async",
+            Some(Mode::Backup) => "backup",
+            _ => "ps-sync",
+        };
+        Ok(Some(Served { job, rule, name, mode }))
     }
 
     pub(super) fn run(
@@ -114,7 +121,7 @@ impl Served {
                 args,
                 team: &alone,
                 tasks: None,
-                options: CallOptions::new(),
+                options: super::call_options(args),
             };
             session.say(
                 console,
@@ -138,7 +145,7 @@ impl Served {
             args: &helper,
             team: &alone,
             tasks: None,
-            options: CallOptions::new(),
+            options: super::call_options(&helper),
         };
         self.work(program, &session, &mut silent)
     }
@@ -235,7 +242,8 @@ impl Served {
         let (per_epoch, examples) = (steps.per_epoch, data.examples);
         let course = Course { per_epoch, batch, examples, shuffle: a.shuffle };
         let first = Some(first);
-        let mut worker = Worker { served: self, session, model: &model, client, first, course };
+        let (model, started) = (&model, Instant::now());
+        let mut worker = Worker { served: self, session, model, client, first, course, started };
         // The job may go back before all is saved.
         loop {
             let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console)?;
@@ -349,6 +357,7 @@ struct Worker<'a> {
     /// What the chief begins the run with, until it has.
     first: Option<Beginning>,
     course: Course,
+    started: Instant,
 }
 
 impl Worker<'_> {
@@ -624,24 +633,21 @@ impl Worker<'_> {
             );
             self.session.say(console, &text);
         }
-        let [sent, taken] = self.client.traffic;
-        let waits: Vec<String> = self
-            .client
-            .waited
-            .iter()
-            .enumerate()
-            .map(|(s, d)| format!("{:.2} s for server {s}", d.as_secs_f64()))
-            .collect();
-        let size = crate::mem::human_bytes;
-        self.session.say(
-            console,
-            &format!(
-                "worker 0 sent {}, got {}, and waited {}",
-                size(sent),
-                size(taken),
-                waits.join(", ")
-            ),
-        );
+        let [sent, received] = self.client.traffic;
+        let waited = self.client.waited.iter().enumerate();
+        let metrics = Metrics {
+            mode: self.served.name,
+            workers: self.served.job.size,
+            servers: self.served.job.servers.len(),
+            steps: ran.steps,
+            time: self.started.elapsed(),
+            sent,
+            received,
+            waits: waited.map(|(s, d)| (format!("server {s}"), *d)).collect(),
+            dropped: counts.dropped.clone(),
+            stale: counts.stale,
+        };
+        metrics.report(self.session, console)?;
         if ran.interrupted {
             let text = match (&checkpoints, place) {
                 (Some(c), _) => c.interruption(),

@@ -7,6 +7,7 @@
 
 use super::args::{Args, Mode};
 use super::average::Average;
+use super::metrics::Metrics;
 use super::signals;
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
@@ -15,6 +16,7 @@ use crate::net::collective::Reduce;
 use crate::net::job::Job;
 use crate::tensor::TensorBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tfc_abi::DType;
 use tfc_abi::plan::{Entry, Plan};
 
@@ -75,6 +77,29 @@ impl Team {
         self.group.as_ref().is_none_or(|g| g.is_chief())
     }
 
+    /// What the chief's messages came to.
+    pub(super) fn metrics(&self) -> Option<Metrics> {
+        let g = self.group.as_ref().filter(|g| g.is_chief() && g.size() > 1)?;
+        let peers = g.peers();
+        let sum = |i: usize| peers.iter().map(|p| p[i]).sum();
+        let others = peers.iter().enumerate().filter(|(r, p)| *r > 0 && p[1] > 0);
+        let waits = others.map(|(r, p)| (format!("worker {r}"), Duration::from_nanos(p[2])));
+        let mut waits: Vec<(String, Duration)> = waits.collect();
+        if waits.is_empty() {
+            // The engine's own sums.
+            let waited = Duration::from_nanos(g.counters().waited);
+            waits.push(("the others".to_owned(), waited));
+        }
+        Some(Metrics {
+            mode: if self.average.is_some() { "average" } else { "sync" },
+            workers: g.size(),
+            sent: sum(0),
+            received: sum(1),
+            waits,
+            ..Metrics::default()
+        })
+    }
+
     /// What the run is, in a line for people.
     pub(super) fn describe(&self) -> Option<String> {
         let g = self.group.as_ref()?;
@@ -111,6 +136,8 @@ impl Team {
             resume: false,
             resume_anyway: false,
             outs: vec![],
+            profile: None,
+            metrics: None,
             ..args.clone()
         }
     }

@@ -9,6 +9,7 @@
 //! | [`mpi`] | an MPI library that is there when the program runs |
 //! | [`ps`] | parameter servers |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
+//! | [`counted`] | what goes to and comes from each process |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
 //!
@@ -26,6 +27,7 @@
 //!   the peer, what was waited for and its place in the graph.
 
 pub mod collective;
+mod counted;
 mod h2;
 #[cfg(test)]
 mod hostile;
@@ -42,6 +44,7 @@ pub mod tls;
 
 use crate::error::{Error, ErrorCode, Result};
 use collective::Reduce;
+use counted::Counted;
 use job::Job;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -113,7 +116,7 @@ pub struct Counters {
 
 /// The processes of a job, as one of them sees it.
 pub struct Group {
-    transport: Box<dyn Transport>,
+    transport: Counted,
     timeout: Duration,
     sequence: AtomicU64,
     /// This process's share of the examples of the present step.
@@ -130,7 +133,7 @@ impl Group {
         let posted = (0..transport.size()).map(|_| Default::default()).collect();
         Group {
             posted,
-            transport,
+            transport: Counted::new(transport),
             timeout,
             sequence: AtomicU64::new(0),
             share: Mutex::new(share),
@@ -189,6 +192,12 @@ impl Group {
         let [exchanges, bytes_reduced, waited] =
             std::array::from_fn(|i| self.counters[i].load(Ordering::Relaxed));
         Counters { exchanges, bytes_reduced, waited }
+    }
+
+    /// By peer: bytes sent to it, bytes received from it, and nanoseconds waited for these.
+    /// Sums that the engine forms by itself are not in it.
+    pub fn peers(&self) -> Vec<[u64; 3]> {
+        self.transport.peers()
     }
 
     fn moment<'a>(&self, what: &'a str, place: &'a str) -> Moment<'a> {
@@ -257,7 +266,7 @@ impl Group {
         };
         match self.transport.all_reduce(data, dtype, op, moment) {
             Some(done) => done,
-            None => collective::all_reduce(self.transport.as_ref(), data, dtype, op, moment),
+            None => collective::all_reduce(&self.transport, data, dtype, op, moment),
         }
     }
 
@@ -267,7 +276,7 @@ impl Group {
             return Ok(());
         }
         let moment = self.moment(what, "");
-        collective::broadcast(self.transport.as_ref(), data, &moment)
+        collective::broadcast(&self.transport, data, &moment)
     }
 
     /// The sum of the numbers that the processes have.

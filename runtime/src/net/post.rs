@@ -5,7 +5,7 @@
 //! with another is an error. Who sends does not wait, so that no two processes wait for
 //! each other's messages.
 
-use super::{Group, Moment};
+use super::{Group, Moment, Transport};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

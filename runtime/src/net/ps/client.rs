@@ -19,6 +19,7 @@ use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
+use crate::profile::{self, Profile};
 use crate::tensor::{FeedView, TensorBuf};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -83,6 +84,7 @@ pub struct Client {
     pub carried: [u64; 2],
     pub waited: Vec<Duration>,
     tls: Option<Arc<Tls>>,
+    profile: Option<Arc<Profile>>,
 }
 
 impl Client {
@@ -106,6 +108,7 @@ impl Client {
             touched: BTreeMap::new(),
             traffic: [0; 2],
             carried: [0; 2],
+            profile: profile::of_process(),
         })
     }
 
@@ -190,7 +193,8 @@ impl Client {
         wait: Duration,
     ) -> Result<Answers> {
         let place = self.layout.place.clone();
-        let deadline = Instant::now() + wait;
+        let asked = Instant::now();
+        let deadline = asked + wait;
         let moment = Moment { sequence: 0, deadline, what, place: &place };
         let mut failed = None;
         for (server, head, body) in questions {
@@ -226,6 +230,9 @@ impl Client {
                     failed = Some(named(e, *server));
                 }
             }
+        }
+        if let Some(profile) = &self.profile {
+            profile.note(what, asked);
         }
         match failed {
             Some(e) => Err(e),

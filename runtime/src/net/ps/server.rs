@@ -28,6 +28,7 @@ use super::store::{Store, Vars};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
+use crate::profile::{self, Profile};
 use crate::tensor::TensorBuf;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, RandomState};
@@ -69,6 +70,7 @@ pub struct Server {
     store: Mutex<Store>,
     pub(super) changed: Condvar,
     connections: AtomicU64,
+    pub(super) profile: Option<Arc<Profile>>,
 }
 
 /// An answer: its head and body.
@@ -102,6 +104,7 @@ impl Server {
             store: Mutex::default(),
             changed: Condvar::new(),
             connections: AtomicU64::new(0),
+            profile: profile::of_process(),
         })
     }
 
@@ -186,7 +189,12 @@ impl Server {
                 place,
             };
             let Ok(head) = channel.receive(&mut body, limit, &moment(LONG)) else { break };
-            let (answer, out) = match self.answer(&mut asker, head, &body) {
+            let started = Instant::now();
+            let answered = self.answer(&mut asker, head, &body);
+            if let Some(profile) = &self.profile {
+                profile.note(&format!("{:?}", head.kind).to_lowercase(), started);
+            }
+            let (answer, out) = match answered {
                 Ok(answer) => answer,
                 Err(e) => {
                     let flags = match e.kind() {

@@ -5,6 +5,7 @@ use super::layout::{Run, ServedGroup, Shape};
 use super::rows::{self, Rows};
 use super::server::{Answer, Rule, Server, find, misfit, number, stale, take};
 use super::store::{Combined, Fresh, Grad, Push, Store, wholes};
+use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
 use crate::tensor::{FeedView, TensorBuf};
 use std::borrow::Cow;
@@ -262,7 +263,11 @@ impl Server {
                 false => t.view(),
             })
             .collect();
-        self.model.call(run.entry, &feeds)
+        let mut options = CallOptions::new();
+        if let Some(profile) = &self.profile {
+            options = options.profile(profile);
+        }
+        self.model.call_with(run.entry, &feeds, &options)
     }
 
     /// What all groups need of each other.

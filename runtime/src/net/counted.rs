@@ -1,0 +1,87 @@
+//! What a process sends, gets and waits for, peer by peer.
+
+use super::collective::Reduce;
+use super::{Moment, Transport};
+use crate::error::Result;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+use tfc_abi::DType;
+
+/// A transport, and what has gone through it.
+pub(super) struct Counted {
+    inner: Box<dyn Transport>,
+    /// By peer: bytes sent, bytes received, and nanoseconds waited for them.
+    peers: Vec<[AtomicU64; 3]>,
+}
+
+impl Counted {
+    pub(super) fn new(inner: Box<dyn Transport>) -> Counted {
+        let peers = (0..inner.size()).map(|_| Default::default()).collect();
+        Counted { inner, peers }
+    }
+
+    pub(super) fn peers(&self) -> Vec<[u64; 3]> {
+        let read = |p: &[AtomicU64; 3]| std::array::from_fn(|i| p[i].load(Ordering::Relaxed));
+        self.peers.iter().map(read).collect()
+    }
+
+    fn add(&self, peer: usize, what: usize, amount: u64) {
+        if let Some(p) = self.peers.get(peer) {
+            p[what].fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Transport for Counted {
+    fn name(&self) -> &'static str {
+        self.inner.name()
+    }
+
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn exchange(
+        &self,
+        out: Option<(usize, &[u8])>,
+        into: Option<(usize, &mut [u8])>,
+        moment: &Moment<'_>,
+    ) -> Result<()> {
+        let sent = out.map(|(to, data)| (to, data.len()));
+        let taken = into.as_ref().map(|(from, data)| (*from, data.len()));
+        let started = Instant::now();
+        let done = self.inner.exchange(out, into, moment);
+        if let Some((to, len)) = sent {
+            self.add(to, 0, len as u64);
+        }
+        // Who sends and receives waits for what it receives.
+        if let Some((from, len)) = taken {
+            self.add(from, 1, len as u64);
+            self.add(from, 2, started.elapsed().as_nanos() as u64);
+        }
+        done
+    }
+
+    fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
+        self.add(to, 0, data.len() as u64);
+        self.inner.post(to, data, moment)
+    }
+
+    fn flush(&self, moment: &Moment<'_>) -> Result<()> {
+        self.inner.flush(moment)
+    }
+
+    fn all_reduce(
+        &self,
+        data: &mut [u8],
+        dtype: DType,
+        op: Reduce,
+        moment: &Moment<'_>,
+    ) -> Option<Result<()>> {
+        self.inner.all_reduce(data, dtype, op, moment)
+    }
+}
