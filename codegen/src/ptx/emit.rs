@@ -6,6 +6,7 @@
 //! - Sizes are computed at entry, before anything that may be skipped.
 
 use super::func::{Class, Func, V};
+use super::keep::Kept;
 use super::rows::Team;
 use super::schedule::{self, BLOCK, LANES, Schedule, Shape, TURN};
 use super::{Entry, memory};
@@ -32,6 +33,13 @@ pub(super) struct Emit<'a> {
     pub threads: u32,
     /// Values of loads that do not come from their buffer, by the register loaded.
     pub loaded: BTreeMap<Reg, V>,
+    /// What is kept of a row, if anything.
+    pub kept: Option<Kept>,
+    /// The iteration of a loop that is written out: its variable, what is added to it, and
+    /// how many came before.
+    pub round: Option<(LoopVar, i64, usize)>,
+    /// Elements that are kept, by place and iteration.
+    pub elements: BTreeMap<(usize, usize), V>,
     /// Approximate instructions will do.
     pub fast: bool,
 }
@@ -62,6 +70,9 @@ pub(super) fn start<'a>(kernel: &'a Kernel, more: &[Dim]) -> Emit<'a> {
         team: None,
         threads: BLOCK,
         loaded: BTreeMap::new(),
+        kept: None,
+        round: None,
+        elements: BTreeMap::new(),
         fast: false,
     };
     let mut sizes: BTreeSet<Dim> = more.iter().cloned().collect();
@@ -349,12 +360,15 @@ impl Emit<'_> {
             Stmt::Load { dst, buf, at } => {
                 let v = match self.loaded.get(dst) {
                     Some(v) => vec![*v],
-                    None => self.load(*buf, at),
+                    None => self.load_or_keep(*buf, at),
                 };
                 self.regs.insert(*dst, v);
             }
             Stmt::Store { buf, at, value } => {
                 let v = self.regs[value].clone();
+                if self.keep_stored(*buf, at, &v) {
+                    return;
+                }
                 self.meet(std::slice::from_ref(stmt));
                 self.store(*buf, at, &v);
                 self.meet(std::slice::from_ref(stmt));

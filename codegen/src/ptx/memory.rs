@@ -92,6 +92,15 @@ impl Emit<'_> {
         for (var, stride) in &ix.terms {
             let v = self.vars[var];
             sum = Some(self.add_term(sum, v, stride));
+            if let Some((_, by, _)) = self.round.filter(|(v, ..)| v == var) {
+                match stride.as_const() {
+                    Some(c) => plus += c * by,
+                    None => {
+                        let stride = self.dim(stride);
+                        sum = sum.map(|s| self.f.op(Class::B64, "mad.lo.s64", &[&stride, &by, &s]));
+                    }
+                }
+            }
             if self.lane_var == Some(*var) && lane > 0 {
                 match stride.as_const() {
                     Some(c) => plus += c * lane as i64,

@@ -38,6 +38,7 @@ mod contract;
 mod depthwise;
 mod emit;
 mod func;
+mod keep;
 mod memory;
 mod mma;
 mod ops;

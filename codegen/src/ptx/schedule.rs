@@ -16,6 +16,7 @@
 //! gives the same sums.
 
 use super::Launch;
+use super::keep::keep;
 use std::fmt;
 use tfc_kernel::{
     Carried, Dim, Ix, Kernel, Loop, LoopKind, LoopVar, PARTIALS, Reg, ScalarOp, Stmt,
@@ -53,6 +54,8 @@ pub struct Schedule {
     pub shape: Shape,
     /// Loops of the nest, outermost first.
     pub nest: Vec<(LoopVar, Dim)>,
+    /// Whether rows stay in registers; see [`super::keep`].
+    pub kept: bool,
     /// The other loops: variable, extent, how deep, and what becomes of it.
     pub inner: Vec<(LoopVar, Dim, usize, &'static str)>,
     pub launch: Launch,
@@ -119,7 +122,9 @@ pub fn choose(kernel: &Kernel) -> Schedule {
     };
     describe(body, nest.len() + 1, team, &mut inner);
     let block = if team == TEAM { TEAMS } else { BLOCK };
+    let kept = team > 0 && keep(kernel, body, team).is_some();
     Schedule {
+        kept,
         kernel: kernel.name.clone(),
         shape,
         nest: nest.iter().map(|l| (l.var, l.extent.clone())).collect(),
@@ -291,7 +296,10 @@ impl fmt::Display for Schedule {
         match &self.shape {
             Shape::Map { lanes: 1 } => writeln!(f, "  {nest}: a thread each")?,
             Shape::Map { lanes } => writeln!(f, "  {nest}: a thread for {lanes} neighbours")?,
-            Shape::Rows { team } => writeln!(f, "  {nest}: a team of {team} threads each")?,
+            Shape::Rows { team } => {
+                let kept = if self.kept { ", rows in registers" } else { "" };
+                writeln!(f, "  {nest}: a team of {team} threads each{kept}")?;
+            }
             Shape::Turn { loads } => writeln!(
                 f,
                 "  {nest}: tiles of {TURN} x {TURN}, {} turned in shared memory",
