@@ -7,6 +7,7 @@ use crate::{dump, header, runtime_object, target};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use tfc_codegen::{CodegenError, Cpu, Exports, ForGpu, ObjectOptions};
+use tfc_ir::Graph;
 use tfc_ir::diag::Diag;
 use tfc_ir::program::Program;
 use tfc_runtime::files;
@@ -26,9 +27,13 @@ pub enum Artifact {
     Header,
     /// The optimized graph.
     Graph,
+    /// Which ops share a kernel.
+    Fused,
+    /// The kernels and other steps in their order.
+    Steps,
     /// Kernels before code generation.
     Kernels,
-    /// The steps of each entry.
+    /// The steps of each entry with the memory they use.
     Plan,
     /// Cranelift's intermediate code.
     Clif,
@@ -50,6 +55,8 @@ impl Artifact {
             Artifact::Object => ("", ".o"),
             Artifact::Header => ("", ".h"),
             Artifact::Graph => ("", ".opt.graph"),
+            Artifact::Fused => ("", ".fused"),
+            Artifact::Steps => ("", ".steps"),
             Artifact::Kernels => ("", ".kernels"),
             Artifact::Plan => ("", ".plan"),
             Artifact::Clif => ("", ".clif"),
@@ -72,7 +79,10 @@ impl Artifact {
     /// Whether it is text, and may go to standard output.
     pub fn is_text(self) -> bool {
         use Artifact::*;
-        matches!(self, Header | Graph | Kernels | Plan | Clif | Asm | Ptx | GpuSchedule)
+        matches!(
+            self,
+            Header | Graph | Fused | Steps | Kernels | Plan | Clif | Asm | Ptx | GpuSchedule
+        )
     }
 }
 
@@ -80,8 +90,8 @@ impl Artifact {
 pub struct Emitter<'a> {
     /// What was compiled.
     pub program: &'a Program,
-    /// The optimized graph, printed.
-    pub graph_text: &'a str,
+    /// The optimized graph.
+    pub graph: &'a Graph,
     /// How to link it.
     pub link: LinkOptions,
     /// Begins the C names of the model; see [`header::prefix`].
@@ -116,7 +126,9 @@ impl Emitter<'_> {
         Ok(match artifact {
             Artifact::Object => self.object(self.library())?,
             Artifact::Header => header::header(&self.program.plan, &self.symbols()).into_bytes(),
-            Artifact::Graph => self.graph_text.as_bytes().to_vec(),
+            Artifact::Graph => tfc_ir::text::print(self.graph).into_bytes(),
+            Artifact::Fused => tfc_passes::fused_text(self.graph).into_bytes(),
+            Artifact::Steps => tfc_passes::steps_text(self.graph).into_bytes(),
             Artifact::Kernels => dump::kernels(self.program).into_bytes(),
             Artifact::Plan => self.plan_text().into_bytes(),
             Artifact::Clif => tfc_codegen::clif_text(self.program).map_err(bug)?.into_bytes(),

@@ -26,7 +26,7 @@ use tfc_passes::probe::{Probe, probes};
 
 /// How to check.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct GradcheckOptions {
     /// Only this entry.
     pub entry: Option<String>,
     /// Sizes of run-time dims.
@@ -41,9 +41,9 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options {
+impl Default for GradcheckOptions {
+    fn default() -> GradcheckOptions {
+        GradcheckOptions {
             entry: None,
             dims: BTreeMap::new(),
             feeds: BTreeMap::new(),
@@ -212,12 +212,16 @@ impl Report {
 /// assert_eq!(report.rows[0].by, "w");
 /// # Ok::<(), tfc::Error>(())
 /// ```
-pub fn gradcheck(graph: &Graph, options: &Options) -> Result<Report> {
+pub fn gradcheck(graph: &Graph, options: &GradcheckOptions) -> Result<Report> {
     check(graph, &SourceMap::default(), options)
 }
 
 /// As [`gradcheck`], with findings that point into `sources`.
-pub(crate) fn check(graph: &Graph, sources: &SourceMap, options: &Options) -> Result<Report> {
+pub(crate) fn check(
+    graph: &Graph,
+    sources: &SourceMap,
+    options: &GradcheckOptions,
+) -> Result<Report> {
     let names: Vec<String> = match &options.entry {
         Some(name) if !graph.entries.iter().any(|e| e.name == *name) => {
             return Err(crate::driver::no_entry(graph, name).into());
@@ -268,7 +272,7 @@ fn failed(error: interp::Error, sources: &SourceMap) -> Error {
 }
 
 /// Feeds and dims that nothing has are mistakes.
-fn known_names(graph: &Graph, entries: &[String], options: &Options) -> Result<()> {
+fn known_names(graph: &Graph, entries: &[String], options: &GradcheckOptions) -> Result<()> {
     let entries = || graph.entries.iter().filter(|e| entries.contains(&e.name));
     let params: Vec<&str> = entries()
         .flat_map(|e| e.params().iter().filter_map(|p| e.values[*p].name.as_deref()))
@@ -310,7 +314,7 @@ impl<'a> Point<'a> {
     /// Where to check: at one point, or in some runs of the block around.
     fn all(
         probe: &'a Probe,
-        options: &Options,
+        options: &GradcheckOptions,
     ) -> std::result::Result<Vec<Point<'a>>, interp::Error> {
         if !probe.inside {
             return Ok(vec![Point::new(probe, options)?]);
@@ -319,7 +323,8 @@ impl<'a> Point<'a> {
         // Integers may say how often a loop runs, and any feed whether a branch is
         // taken: other feeds are tried until one gets there.
         for (attempt, integers) in [4, 2, 1, 4, 4, 4].into_iter().enumerate() {
-            let options = Options { seed: options.seed + attempt as u64, ..options.clone() };
+            let options =
+                GradcheckOptions { seed: options.seed + attempt as u64, ..options.clone() };
             let mut out = vec![];
             for run in 0..RUNS {
                 match Point::in_run(probe, &options, integers, run) {
@@ -341,7 +346,7 @@ impl<'a> Point<'a> {
     /// The point a block is at in one of its runs, if there is such a run.
     fn in_run(
         probe: &'a Probe,
-        options: &Options,
+        options: &GradcheckOptions,
         integers: u64,
         run: i64,
     ) -> std::result::Result<Option<Point<'a>>, interp::Error> {
@@ -379,7 +384,10 @@ impl<'a> Point<'a> {
         }))
     }
 
-    fn new(probe: &'a Probe, options: &Options) -> std::result::Result<Point<'a>, interp::Error> {
+    fn new(
+        probe: &'a Probe,
+        options: &GradcheckOptions,
+    ) -> std::result::Result<Point<'a>, interp::Error> {
         let graph = &probe.graph;
         let func = &graph.entries[0];
         let own = func.params().len() - probe.targets.len();
@@ -443,7 +451,11 @@ impl<'a> Point<'a> {
         Ok(results[0].to_f64().iter().zip(&self.ct).map(|(y, c)| y * c).sum())
     }
 
-    fn compare(&self, target: usize, options: &Options) -> std::result::Result<Row, interp::Error> {
+    fn compare(
+        &self,
+        target: usize,
+        options: &GradcheckOptions,
+    ) -> std::result::Result<Row, interp::Error> {
         let base = self.deltas[target].to_f64();
         let gradient = &self.gradients[target];
         let n = base.len();
@@ -531,7 +543,7 @@ fn unravel(mut i: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// A value for every run-time dim: given, told by a given feed, or small.
-fn sizes(graph: &Graph, func: &Func, options: &Options) -> BTreeMap<String, i64> {
+fn sizes(graph: &Graph, func: &Func, options: &GradcheckOptions) -> BTreeMap<String, i64> {
     let mut out: BTreeMap<String, i64> = BTreeMap::new();
     for d in &graph.dims {
         out.insert(d.name.to_string(), DIM.clamp(d.min, d.max.max(d.min)));
@@ -554,7 +566,7 @@ fn feed(
     func: &Func,
     param: ValueId,
     dims: &BTreeMap<String, i64>,
-    options: &Options,
+    options: &GradcheckOptions,
     integers: u64,
     random: &mut Random,
 ) -> Tensor {

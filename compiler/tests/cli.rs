@@ -160,7 +160,7 @@ fn any_named_node_can_be_fetched_and_fed() {
 #[test]
 fn every_emit_kind_writes_its_file() {
     let s = Sandbox::new();
-    let all = "exe,lib,shared,obj,header,graph,kernels,plan,clif,asm,ptx,gpu-schedule";
+    let all = "exe,lib,shared,obj,header,graph,fused,steps,kernels,plan,clif,asm,ptx,gpu-schedule";
     ok(&s.tfc(&["compile", "small.graph", "--emit", all]));
     for name in [
         "small",
@@ -169,6 +169,8 @@ fn every_emit_kind_writes_its_file() {
         "small.o",
         "small.h",
         "small.opt.graph",
+        "small.fused",
+        "small.steps",
         "small.kernels",
         "small.plan",
         "small.clif",
@@ -177,10 +179,12 @@ fn every_emit_kind_writes_its_file() {
         "small.gpu-schedule",
     ] {
         let len = std::fs::metadata(s.path(name)).unwrap_or_else(|e| panic!("{name}: {e}")).len();
-        assert!(len > 100, "{name} has {len} bytes");
+        assert!(len > 40, "{name} has {len} bytes");
     }
     // Text can go to standard output, and what is printed compiles again.
     let graph = ok(&s.tfc(&["compile", "small.graph", "--emit", "graph", "-o", "-"]));
+    let fused = ok(&s.tfc(&["compile", "small.graph", "--emit", "fused", "-o", "-"]));
+    assert!(fused.contains("kernel "), "{fused}");
     let again = s.tfc_with(&["check", "-"], &graph);
     assert!(ok(&again).contains("twice"));
     fails(&s.tfc(&["compile", "small.graph", "-o", "-"]), 2, "E0903");

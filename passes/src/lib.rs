@@ -29,6 +29,6 @@ pub mod sparse;
 pub mod split;
 mod util;
 
-pub use lower::lower;
-pub use pipeline::{PassOptions, compile, fused_text, run_passes, steps_text};
+pub use lower::{fused_text, lower, steps_text};
+pub use pipeline::{PassOptions, compile, optimize, run_passes};
 pub use restrict::restrict;

@@ -223,23 +223,11 @@ pub fn run_passes(graph: &Graph, names: &[&str]) -> Result<Graph, Vec<Diag>> {
 
 /// The whole way: all passes, then lowering.
 pub fn compile(graph: &Graph, options: &PassOptions) -> Result<Program, Vec<Diag>> {
-    let passes: Vec<&Pass> = PASSES.iter().collect();
-    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
-    crate::lower(&graph, &options.sources)
+    crate::lower(&optimize(graph, options)?, &options.sources)
 }
 
-/// As [`compile`], up to fusion: the groups [`crate::lower`] makes of each entry, as
-/// text, in the order of the graph.
-pub fn fused_text(graph: &Graph, options: &PassOptions) -> Result<String, Vec<Diag>> {
+/// The graph after all passes, as it is lowered.
+pub fn optimize(graph: &Graph, options: &PassOptions) -> Result<Graph, Vec<Diag>> {
     let passes: Vec<&Pass> = PASSES.iter().collect();
-    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
-    Ok(crate::lower::fused_text(&graph))
-}
-
-/// As [`compile`], up to the steps: what [`crate::lower`] makes of each entry before
-/// there are kernels, as text.
-pub fn steps_text(graph: &Graph, options: &PassOptions) -> Result<String, Vec<Diag>> {
-    let passes: Vec<&Pass> = PASSES.iter().collect();
-    let graph = run_each(graph.clone(), &passes, options, &mut |_, _| {})?;
-    Ok(crate::lower::steps_text(&graph))
+    run_each(graph.clone(), &passes, options, &mut |_, _| {})
 }

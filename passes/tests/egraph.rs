@@ -465,18 +465,20 @@ fn faults_4_long_chains_stay_linear() {
 #[test]
 fn the_model_counts_the_kernels_that_come_out() {
     let nets = [
-        ("mlp", mlp(DType::F32, 6, 64, 10)),
-        ("transformer", transformer(DType::F32, 2, 32, 2, 16)),
-        ("resnet", resnet(DType::F32, 2, 8, 8)),
+        ("mlp", mlp(DType::F32, 6, 64, 10), 5),
+        ("transformer", transformer(DType::F32, 2, 32, 2, 16), 6),
+        // Fusion makes one kernel of the sums of a normalisation.
+        ("resnet", resnet(DType::F32, 2, 8, 8), 7),
     ];
-    for (name, net) in nets {
+    for (name, net, most) in nets {
         let (out, report) = optimized(&net, FloatMode::Rounding);
         let passes = ["expand", "simplify", "mincut", "dce"];
         let graph = tfc_passes::run_passes(&out, &passes).expect("the nets compile");
         let program = tfc_passes::lower(&graph, &SourceMap::default()).expect("the nets compile");
         let made: usize = program.plan.entries.iter().map(|e| e.steps.len()).sum();
         let counted = report.after.kernels;
-        let near = 4 * counted >= 3 * made && counted <= 2 * made;
+        // Never fewer, and at most so many quarters.
+        let near = counted >= made && 4 * counted <= most * made;
         assert!(near, "{name}: {counted} counted, {made} made");
     }
 }

@@ -87,10 +87,14 @@ fn stages_look_as_they_should() {
                 shown
             }
             Some(("explain", mode)) => explained(&path, &source, mode.trim()),
-            None if first == "fused" => tfc_passes::fused_text(&graph, &PassOptions::default())
-                .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
-            None if first == "steps" => tfc_passes::steps_text(&graph, &PassOptions::default())
-                .unwrap_or_else(|d| panic!("{}: {d:?}", path.display())),
+            None if first == "fused" || first == "steps" => {
+                let graph = tfc_passes::optimize(&graph, &PassOptions::default())
+                    .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
+                match first {
+                    "fused" => tfc_passes::fused_text(&graph),
+                    _ => tfc_passes::steps_text(&graph),
+                }
+            }
             _ => {
                 let program = compile(&graph, &PassOptions::default())
                     .unwrap_or_else(|d| panic!("{}: {d:?}", path.display()));
@@ -124,7 +128,7 @@ fn the_walk_through_the_stages_is_true() {
     let graph = graph.expect("a graph");
     let options = PassOptions::default();
     let program = compile(&graph, &options).expect("a program");
-    let fused = tfc_passes::fused_text(&graph, &options).expect("groups");
+    let fused = tfc_passes::fused_text(&tfc_passes::optimize(&graph, &options).expect("a graph"));
     let stages =
         [("fused", fused), ("kernels", program.kernels_text()), ("plan", program.plan_text())];
     for (kind, shown) in stages {

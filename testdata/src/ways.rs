@@ -62,7 +62,7 @@ impl Subject {
         let exe = dir.join(name);
         let emitter = Emitter {
             program: compiled.program(),
-            graph_text: "",
+            graph: compiled.graph(),
             link: LinkOptions { symbols: true, ..LinkOptions::default() },
             prefix: "graph",
             cpu: tfc_codegen::Cpu::Portable,

@@ -55,7 +55,7 @@ impl Program {
         let cpu = tfc_codegen::Cpu::Portable;
         let emitter = Emitter {
             program: compiled.program(),
-            graph_text: "",
+            graph: compiled.graph(),
             link,
             prefix: "m",
             cpu,

@@ -12,10 +12,9 @@ fn emitted(case: &corpus::Case, artifacts: &[Artifact]) -> Vec<Vec<u8>> {
     let mut timings = Timings::default();
     let options = tfc::Options::default();
     let compiled = compile(&loaded.graph, &loaded.sources, &options, &mut timings).unwrap();
-    let text = tfc_ir::text::print(compiled.graph());
     let emitter = Emitter {
         program: compiled.program(),
-        graph_text: &text,
+        graph: compiled.graph(),
         link: LinkOptions::default(),
         prefix: "m",
         cpu: tfc_codegen::Cpu::Portable,

@@ -375,7 +375,7 @@ fn executable_of(text: &str, name: &str) -> (tempfile::TempDir, PathBuf) {
     let exe = dir.path().join(name);
     let emitter = Emitter {
         program: compiled.program(),
-        graph_text: "",
+        graph: compiled.graph(),
         link: LinkOptions::default(),
         prefix: "m",
         cpu: tfc_codegen::Cpu::Portable,

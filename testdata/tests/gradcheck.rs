@@ -1,12 +1,12 @@
 //! Whole networks differentiate right: against finite differences in f64.
 
-use tfc::gradcheck::{Options, gradcheck};
+use tfc::gradcheck::{GradcheckOptions, gradcheck};
 use tfc_ir::{DType, Tensor};
 
 #[track_caller]
 fn agrees(text: &str, gradients: usize) {
     let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &GradcheckOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.ok(), "{}", report.table());
     assert_eq!(report.rows.len(), gradients, "{}", report.table());
     assert!(report.rows.iter().all(|r| r.checked > 0), "{}", report.table());
@@ -97,10 +97,10 @@ fn a_wrong_gradient_is_found() {
         func cube(x) { return x * x * x } grad(x, out, ct) { return ct * 2.0 * x * x }\n\
         entry f(x: f32[3]) -> (d: f32[3]) { return grad(sum(cube(x)), wrt: x) }\n";
     let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &GradcheckOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     assert!(!report.ok());
     assert!(report.table().contains("OFF"), "{}", report.table());
-    let unknown = Options { entry: Some("train".into()), ..Options::default() };
+    let unknown = GradcheckOptions { entry: Some("train".into()), ..GradcheckOptions::default() };
     assert_eq!(gradcheck(&graph, &unknown).unwrap_err().code(), "E0911");
 }
 
@@ -142,7 +142,7 @@ fn inside_control_flow() {
           return y\n}\n";
     let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
     let feeds = [("steps".to_string(), Tensor::from_i64(DType::I32, vec![], [5]))].into();
-    let report = gradcheck(&graph, &Options { feeds, ..Options::default() })
+    let report = gradcheck(&graph, &GradcheckOptions { feeds, ..GradcheckOptions::default() })
         .unwrap_or_else(|e| panic!("{e}"));
     assert!(report.ok() && report.unchecked.is_empty(), "{}", report.table());
     let runs: Vec<_> = report.rows.iter().map(|r| (r.by.as_str(), r.runs, r.checked)).collect();
@@ -172,7 +172,7 @@ fn a_wrong_gradient_in_a_loop_is_found() {
             yield i + 1, y - 0.1 * grad(sum(cube(y)), wrt: y)\n  }\n\
           return y\n}\n";
     let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &GradcheckOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!((report.ok(), report.rows[0].runs), (false, Some(2)), "{}", report.table());
 }
 
@@ -192,7 +192,7 @@ fn what_is_not_checked_says_why() {
             yield i + 1, y - 0.1 * grad(sum(v * v), wrt: y)\n  }\n\
           return y\n}\n";
     let graph = tfc::parse(text).unwrap_or_else(|e| panic!("{e}"));
-    let report = gradcheck(&graph, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
+    let report = gradcheck(&graph, &GradcheckOptions::default()).unwrap_or_else(|e| panic!("{e}"));
     let mut why: Vec<&str> = report.unchecked.iter().map(|u| u.entry.as_str()).collect();
     why.sort();
     assert_eq!((why, report.rows.len()), (vec!["cond", "never", "state"], 0));
@@ -207,10 +207,10 @@ fn what_is_not_checked_says_why() {
     assert_eq!(report.json().matches("unchecked").count(), 3);
     // With feeds that get there, it is.
     let x = Tensor::from_f64(DType::F32, vec![3], [1.0, 101.0, -2.0]);
-    let options = Options {
+    let options = GradcheckOptions {
         entry: Some("never".into()),
         feeds: [("x".to_string(), x)].into(),
-        ..Options::default()
+        ..GradcheckOptions::default()
     };
     let report = gradcheck(&graph, &options).unwrap_or_else(|e| panic!("{e}"));
     assert!(report.ok() && report.rows.len() == 1, "{}", report.table());

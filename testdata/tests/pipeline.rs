@@ -15,8 +15,14 @@ fn executable(graph: &Graph, path: &Path) {
     let compiled = tfc::driver::compile(graph, &graph.sources, &options, &mut timings).unwrap();
     let link = LinkOptions { symbols: true, ..LinkOptions::default() };
     let cpu = tfc_codegen::Cpu::Portable;
-    let emitter =
-        Emitter { program: compiled.program(), graph_text: "", link, prefix: "m", cpu, gpus: None };
+    let emitter = Emitter {
+        program: compiled.program(),
+        graph: compiled.graph(),
+        link,
+        prefix: "m",
+        cpu,
+        gpus: None,
+    };
     emitter.write(Artifact::Executable, path, &mut timings).unwrap();
 }
 

@@ -238,6 +238,10 @@ pub enum EmitKind {
     Header,
     /// The optimized graph (<name>.opt.graph)
     Graph,
+    /// Which ops share a kernel (<name>.fused)
+    Fused,
+    /// The kernels and other steps in their order, without memory (<name>.steps)
+    Steps,
     /// The kernels, as loop nests (<name>.kernels)
     Kernels,
     /// The steps and the memory plan (<name>.plan)

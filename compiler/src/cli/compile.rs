@@ -33,6 +33,8 @@ impl From<args::EmitKind> for Artifact {
             Obj => Artifact::Object,
             Header => Artifact::Header,
             Graph => Artifact::Graph,
+            Fused => Artifact::Fused,
+            Steps => Artifact::Steps,
             Kernels => Artifact::Kernels,
             Plan => Artifact::Plan,
             Clif => Artifact::Clif,
@@ -76,10 +78,9 @@ pub fn run(args: &args::Compile) -> Result<Done> {
     compiled.program.plan.graph_hash = driver::graph_hash(&loaded.graph);
 
     let prefix = prefix(args, &artifacts, &graph.name)?;
-    let graph_text = tfc_ir::text::print(&compiled.graph);
     let emitter = Emitter {
         program: &compiled.program,
-        graph_text: &graph_text,
+        graph: &compiled.graph,
         link: LinkOptions {
             linker: args.linker.clone(),
             symbols: args.symbols,

@@ -2,7 +2,7 @@
 
 use super::{Done, args, bench};
 use crate::error::{Exit, Result};
-use crate::gradcheck::{self, Options};
+use crate::gradcheck::{self, GradcheckOptions};
 use crate::value;
 use std::collections::BTreeMap;
 use tfc_ir::diag::Diag;
@@ -11,7 +11,7 @@ use tfc_ir::{Graph, Tensor};
 pub fn run(args: &args::Gradcheck) -> Result<Done> {
     let loaded = super::load(&args.graph, &args.source)?;
     super::warn(&loaded.warnings, &loaded.sources);
-    let options = Options {
+    let options = GradcheckOptions {
         entry: args.entry.clone(),
         dims: bench::parse_dims(&args.dims)?,
         feeds: feeds(&loaded.graph, &args.feeds)?,

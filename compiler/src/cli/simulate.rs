@@ -201,7 +201,7 @@ fn check(
     let exe = dir.0.join("model");
     let emitter = Emitter {
         program: compiled.program(),
-        graph_text: "",
+        graph: compiled.graph(),
         link: LinkOptions::default(),
         prefix: "model",
         cpu: tfc_codegen::Cpu::Portable,

@@ -8,7 +8,7 @@
 //!
 //! Code map: [`walk`] finds what lies between; [`reverse`] goes back, through
 //! `if` and `while` too; [`save`] decides what the forward pass keeps for it;
-//! [`sparse`] adds up what a loop contributes; [`errors`] says what cannot be.
+//! [`scattered`] adds up what a loop contributes; [`errors`] says what cannot be.
 //!
 //! Invariants
 //! - Only nodes that depend on some `wrt` are differentiated.
@@ -19,7 +19,7 @@
 mod errors;
 mod reverse;
 mod save;
-mod sparse;
+mod scattered;
 mod walk;
 
 use crate::pipeline::{PassOptions, Passed};

@@ -16,7 +16,7 @@
 //!   the stack's own stack of gradients, and every `stack_push` takes one off.
 
 use super::walk::{self, Walk};
-use super::{Record, errors, sparse};
+use super::{Record, errors, scattered};
 use crate::util::Stop;
 use std::collections::{BTreeMap, BTreeSet};
 use tfc_ir::build::{GraphEmit, NodeSpec, Origin, Rewriter};
@@ -319,13 +319,13 @@ impl Reverse<'_, '_> {
                 let ty = self.r.new.ty(params[1 + n]).clone();
                 self.zeros(&node.origin(), &ty)?
             } else {
-                sparse::total(self, &node.origin(), list)?
+                scattered::total(self, &node.origin(), list)?
             });
         }
         // What is used from outside: carried along and added to.
         let mut sums = vec![];
         for (key, list) in left {
-            sums.extend(sparse::accumulate(self, &mut back, &node.origin(), key, list, outer)?);
+            sums.extend(scattered::accumulate(self, &mut back, &node.origin(), key, list, outer)?);
         }
         results.extend(sums.iter().map(|s| s.next));
         let operands: Vec<ValueId> =
