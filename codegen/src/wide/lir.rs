@@ -139,6 +139,10 @@ pub(super) enum Op {
     /// Bit `i` of `a` as bit `2 i`.
     Spread,
     Lea,
+    /// Asks for the cache line at an address, which need not exist.
+    Prefetch {
+        write: bool,
+    },
     LoadGeneral(Cell),
     StoreGeneral(Cell),
     /// To the label, if two registers (or a register and the immediate) compare so.

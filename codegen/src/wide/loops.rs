@@ -116,6 +116,7 @@ impl Select<'_> {
             let value = self.carried_value(c, c.init)?;
             accs.push(self.fresh(&value));
         }
+        self.ahead.extend(super::ahead::of(self.kernel, l));
         let i = self.start(bounds);
         let empty = match bounds.hi {
             End::Known(n) => n <= 0,
@@ -287,6 +288,9 @@ impl Select<'_> {
         self.push(Inst::new(Op::Begin));
         self.here(top);
         self.body(l, invariant, reductions, None)?;
+        if let Some(ahead) = self.ahead.get(&l.var).cloned() {
+            self.ask(&ahead, unroll as usize);
+        }
         self.advance(i, step);
         self.jump_to(Cc::Le, i, last, top);
         self.push(Inst::new(Op::End));

@@ -19,6 +19,7 @@
 //! - No access reaches beyond the lanes that are asked for: the last, incomplete
 //!   vector of a loop is masked.
 
+mod ahead;
 mod alloc;
 mod convert;
 mod each;
@@ -142,6 +143,8 @@ struct Select<'a> {
     /// What is known of registers.
     known: BTreeMap<V, Scalar>,
     guards: guards::Guards,
+    /// What vector loops ask for beside their work.
+    ahead: BTreeMap<LoopVar, Vec<ahead::Ahead>>,
 }
 
 impl<'a> Select<'a> {
@@ -172,6 +175,7 @@ impl<'a> Select<'a> {
             marks: vec![],
             known: BTreeMap::new(),
             guards: guards::Guards::new(kernel),
+            ahead: BTreeMap::new(),
         }
     }
 

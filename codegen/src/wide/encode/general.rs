@@ -145,6 +145,13 @@ impl Encode<'_> {
                     self.emit(Code::Lea_r64_m, &[R(g(to)), M(from)])?;
                 }
             }
+            Op::Prefetch { write } => {
+                if let Some(mem) = &inst.mem {
+                    let at = self.address(mem, W::W128)?;
+                    let code = if write { Code::Prefetchw_m8 } else { Code::Prefetcht0_m8 };
+                    self.emit(code, &[M(at)])?;
+                }
+            }
             Op::LoadGeneral(cell) => {
                 if let Some(mem) = &inst.mem {
                     let from = M(self.address(mem, W::W128)?);
