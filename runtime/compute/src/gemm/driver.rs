@@ -24,9 +24,16 @@ const NC: usize = 1024;
 /// enough that what its epilogue reads and writes beside it comes in long runs.
 const GROUP: usize = 512;
 /// Up to this many rows the right operand is not worth packing.
-const DIRECT_B_ROWS: usize = 24;
-/// Up to this many columns the left operand is not worth packing.
-pub const DIRECT_A_COLUMNS: usize = 256;
+const DIRECT_B_ROWS: usize = 64;
+/// Up to this many columns, or rows, the left operand is not worth packing.
+const DIRECT_A_COLUMNS: usize = 256;
+const DIRECT_A_ROWS: usize = 128;
+
+/// Whether the left operand of an `m x n` result is best read where it is, if its steps
+/// lie side by side.
+pub fn left_as_is(m: usize, n: usize) -> bool {
+    n <= DIRECT_A_COLUMNS || m <= DIRECT_A_ROWS
+}
 
 /// The blocks `k` is cut into: where each starts, and its steps. At least one,
 /// of no steps if need be.
@@ -87,8 +94,7 @@ unsafe fn blocks<T: Real>(
     let row_block = (MC / mr * mr).max(mr);
     let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
     let direct_a =
-        g.a.direct()
-            .filter(|(_, _, step)| if *step == 1 { n <= DIRECT_A_COLUMNS } else { n <= 2 * nr });
+        g.a.direct().filter(|(_, _, step)| if *step == 1 { left_as_is(m, n) } else { n <= 2 * nr });
     if packed_b.is_none() {
         let most = k_blocks(g.k).next().map_or(0, |(_, kc)| kc);
         grow(b_panels, most * n.min(NC).next_multiple_of(nr) * size_of::<T>());

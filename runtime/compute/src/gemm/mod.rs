@@ -43,7 +43,7 @@ pub mod arch {
 
 use crate::half::{bf16, f16};
 use crate::pool::{MAX_PARTS, Pool};
-use driver::{DIRECT_A_COLUMNS, Rect, rectangle};
+use driver::{Rect, left_as_is, rectangle};
 use kernel::{Kernels, Real};
 use pack::{Operand, Strided};
 use prepack::{Layout, Stays, Wholes};
@@ -222,7 +222,8 @@ pub unsafe fn real<T: Real>(
     let kept = kept.as_ref().and_then(|k| k.get(0));
     // Parts beside each other read the same rows of the left operand: it is packed
     // for all of them.
-    let beside = grid.n.2 > 1 && g.batch == 1 && g.n > DIRECT_A_COLUMNS;
+    let as_is = !g.trans_a && left_as_is(g.m / grid.m.2, g.n / grid.n.2);
+    let beside = grid.n.2 > 1 && g.batch == 1 && !as_is;
     // SAFETY: the operand exists.
     let left = beside.then(|| unsafe {
         let size = |_| (g.m, g.k);
