@@ -456,6 +456,7 @@ pub fn compile(
     let mut program =
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
+    program.plan.strict = options.math == Math::Strict;
     program.fast = options.math == Math::Fast;
     program.tf32 = options.tf32;
     for (task, known) in

@@ -260,8 +260,9 @@ impl Model {
         let state = State::new(&plan, accelerator.as_ref(), options.bare)?;
         let queues = Queues::new(&plan, &options.sandbox)?;
         let variables = (0..plan.vars.len()).map(|v| state.byte_len(v)).sum::<usize>();
-        // Half as much again: the last lanes of a pack may be empty.
-        let packs = PackCache::new(variables.saturating_add(consts.len) / 2 * 3);
+        // Twice as much: filters of convolutions by tiles are up to four times as large
+        // as they are plain, and the last lanes of any pack may be empty.
+        let packs = PackCache::new(variables.saturating_add(consts.len).saturating_mul(2));
         let entries = plan.entries.iter().map(EntryState::new).collect();
         let pool = options.pool.unwrap_or_else(Pool::global);
         // SAFETY: the caller's promise: it is none, or the runtime's own.

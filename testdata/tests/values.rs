@@ -154,6 +154,62 @@ fn convolutions_are_as_defined_whatever_the_padding() {
     }
 }
 
+// Windows of 3x3 go by tiles, which round differently; `strict` keeps the sums as written.
+#[test]
+fn strict_convolutions_are_the_sums_as_written() {
+    let conv = Conv {
+        image: [1, 24, 32, 34],
+        filter: [20, 24, 3, 3],
+        stride: 1,
+        dilation: 1,
+        groups: 1,
+        pad: [1, 1, 1, 1],
+    };
+    let count = |shape: [usize; 4]| shape.iter().product::<usize>();
+    let [x, w, c] = [conv.image, conv.filter, conv.output()].map(|s| {
+        numbers(count(s), 1).iter().map(|v| f64::from(*v as f32 / 3.0)).collect::<Vec<f64>>()
+    });
+    let want = conv.by_definition(&x, &w, &c);
+    let graph = tfc::parse(&format!("graph g\n{}", conv.entry("e"))).expect("a graph");
+    let feeds = [
+        feed("x", DType::F32, &conv.image, &x),
+        feed("w", DType::F32, &conv.filter, &w),
+        feed("c", DType::F32, &conv.output(), &c),
+    ];
+    let run = |math: tfc::Math| {
+        let options = tfc::Options::new().math(math);
+        let module = tfc::compile_with(&graph, &options).expect("it compiles");
+        let out = module.call("e", &feeds[..]).expect("it runs");
+        ["y", "dx"].map(|name| out.tensor(name).expect("a result").to_f64())
+    };
+    let (strict, free) = (run(tfc::Math::Strict), run(tfc::Math::Default));
+    for i in 0..2 {
+        for (got, want) in [(&strict[i], &want[i]), (&free[i], &want[i])] {
+            let near = got.iter().zip(want).all(|(g, w)| (g - w).abs() < 1e-4 * (1.0 + w.abs()));
+            assert!(near, "result {i}");
+        }
+        assert_ne!(strict[i], free[i], "result {i} went the same way");
+    }
+    // One chain of multiply-adds: channels, then rows and columns of the filter.
+    #[cfg(target_arch = "x86_64")]
+    if !std::is_x86_feature_detected!("fma") {
+        return;
+    }
+    let [_, ci, h, wd] = conv.image;
+    for (at, got) in strict[0].iter().enumerate() {
+        let (ox, oy, o) = (at % wd, at / wd % h, at / (wd * h));
+        let mut sum = 0f32;
+        for k in 0..ci * 9 {
+            let (y, z) = (oy + k / 3 % 3, ox + k % 3);
+            if (1..=h).contains(&y) && (1..=wd).contains(&z) {
+                let pixel = x[(k / 9 * h + y - 1) * wd + z - 1] as f32;
+                sum = pixel.mul_add(w[o * ci * 9 + k] as f32, sum);
+            }
+        }
+        assert_eq!(f64::from(sum), *got, "pixel {at}");
+    }
+}
+
 // A weight that is NaN or infinite, over padding, met a zero there and made NaN in
 // compiled code alone.
 #[test]

@@ -269,6 +269,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         devices: placement::devices(),
         asked: build.asked.iter().map(|a| placement::device(*a)).collect(),
         tasks,
+        strict: false,
     };
     Ok(Program {
         plan,

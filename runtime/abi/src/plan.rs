@@ -52,6 +52,9 @@ pub struct Plan {
     /// The processes that the program can be run by as a whole, each with its part of
     /// every entry; none if the program was not compiled for a cluster.
     pub tasks: Vec<Task>,
+    /// Convolutions are the sums they are written as, without ways around that round
+    /// differently.
+    pub strict: bool,
 }
 
 /// A process of a cluster.
@@ -81,6 +84,7 @@ impl Default for Plan {
             devices: vec![Device::host()],
             asked: vec![],
             tasks: vec![],
+            strict: false,
         }
     }
 }

@@ -3,7 +3,8 @@
 //! `cargo run --release -p tfc-compute --example conv_speed -- [THREADS] [NAME]`
 //!
 //! The first column counts images; layers are those of training with small
-//! batches. Numbers are GFLOP/s of the best of many calls.
+//! batches. Numbers are GFLOP/s of the best of many calls; "kept" is forward with filters
+//! that stay from call to call.
 
 #[path = "clock/mod.rs"]
 mod clock;
@@ -13,6 +14,7 @@ use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
 use tfc_compute::Pool;
 use tfc_compute::conv::{ConvArgs, conv};
+use tfc_compute::gemm::prepack::{PackCache, Stays};
 
 /// Name, images, channels in and out, rows and columns, kernel, stride, padding,
 /// groups.
@@ -50,8 +52,12 @@ const LAYERS: [Layer; 26] = [
 fn main() {
     let threads = std::env::args().nth(1).and_then(|t| t.parse().ok()).unwrap_or(1);
     let only = std::env::args().nth(2).unwrap_or_default();
+    let only_kept = std::env::args().any(|a| a == "kept");
     let pool = Pool::new(threads);
-    println!("{:>4} {:<20} {:>9} {:>9} {:>9}", "n", "layer", "forward", "input", "filter");
+    println!(
+        "{:>4} {:<20} {:>9} {:>9} {:>9} {:>9}",
+        "n", "layer", "kept", "forward", "input", "filter"
+    );
     for (name, batch, [ci, co], size, kernel, stride, pad, groups) in LAYERS {
         if !name.contains(&only) {
             continue;
@@ -64,7 +70,17 @@ fn main() {
         let (mut x, mut w, mut y) = (fill(image), fill(filter), fill(output));
         let flops = 2.0 * (output * ci / groups * kernel * kernel) as f64 * 1e-9;
         print!("{batch:>4} {name:<20}");
-        for kind in [ConvKind::Forward, ConvKind::GradInput, ConvKind::GradFilter] {
+        let cache = PackCache::new(usize::MAX);
+        let kept = Stays { cache: &cache, tensor: 1, version: 1 };
+        for (kind, rhs_stays) in [
+            (ConvKind::Forward, Some(kept)),
+            (ConvKind::Forward, None),
+            (ConvKind::GradInput, None),
+            (ConvKind::GradFilter, None),
+        ] {
+            if only_kept && rhs_stays.is_none() {
+                continue;
+            }
             let (lhs, rhs, result) = match kind {
                 ConvKind::Forward => (&x, &w, y.as_mut_ptr()),
                 ConvKind::GradInput => (&y, &w, x.as_mut_ptr()),
@@ -88,10 +104,11 @@ fn main() {
                 dilation: [1; 2],
                 pad: [pad; 2],
                 groups,
-                rhs_stays: None,
+                plain: false,
+                rhs_stays,
             };
             let (start, mut best) = (now(threads), f64::MAX);
-            while now(threads) - start < 0.15 {
+            while now(threads) - start < 0.3 {
                 let t = now(threads);
                 // SAFETY: the memory has the sizes of the geometry.
                 unsafe { conv(&pool, &args, None) };

@@ -135,6 +135,7 @@ impl<'a> Frame<'a> {
             }
             Step::Conv(c) => {
                 let args = ConvArgs {
+                    plain: self.model.plan.strict,
                     rhs_stays: self.stays(c.rhs),
                     ..ConvArgs::new(c, |e| self.size(e), |b| self.ptr(b))
                 };

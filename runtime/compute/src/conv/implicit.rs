@@ -10,6 +10,7 @@ use super::ConvArgs;
 use super::edges::{self, Inner};
 use super::field::Plan;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
+use super::winograd;
 use crate::gemm::driver::{Rect, grow, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES, Real};
 use crate::gemm::pack::{Operand, Strided, rows_of};
@@ -45,6 +46,14 @@ pub trait Result<T: Real>: Widen<T> + 'static {
         columns: Bounds,
         all_columns: usize,
     );
+
+    /// Computes the convolution by [`winograd`], if it is one for that.
+    ///
+    /// # Safety
+    /// As [`super::conv`], for elements `Self`.
+    unsafe fn by_tiles(_: &Kernels<T>, _: &Pool, _: &ConvArgs<'_>, _: Option<BlockFn<'_>>) -> bool {
+        false
+    }
 
     /// `dst[s * width + l] = src[rows[l] + s]`, rounded; see
     /// [`crate::gemm::pack::turn`]. A vector can be read wherever an element can.
@@ -89,8 +98,10 @@ macro_rules! mend {
 }
 
 macro_rules! same {
-    ($($t:ty),*) => {$(
+    ($($t:ty { $($own:item)* })*) => {$(
         impl Result<$t> for $t {
+            $($own)*
+
             unsafe fn compute(
                 kernels: &Kernels<$t>,
                 rect: &Rect<'_, $t>,
@@ -121,7 +132,20 @@ macro_rules! same {
     )*};
 }
 
-same!(f32, f64);
+same! {
+    f32 {
+        unsafe fn by_tiles(
+            kernels: &Kernels<f32>,
+            pool: &Pool,
+            c: &ConvArgs<'_>,
+            finished: Option<BlockFn<'_>>,
+        ) -> bool {
+            // SAFETY: the caller's promise.
+            unsafe { winograd::conv(kernels, pool, c, finished) }
+        }
+    }
+    f64 {}
+}
 
 macro_rules! halves {
     ($($t:ty),*) => {$(
@@ -192,6 +216,7 @@ pub(super) unsafe fn product<T: Real, E: Result<T>>(
             ConvKind::GradInput if c.stride != [1, 1] => {
                 grad_input_by_grids::<T, E>(kernels, pool, c, finished);
             }
+            _ if E::by_tiles(kernels, pool, c, finished) => {}
             _ => by_windows::<T, E>(kernels, pool, c, finished),
         }
     }
@@ -215,7 +240,7 @@ fn parts_of(pool: &Pool, sizes: [usize; 4]) -> usize {
 
 /// The forward convolution, and the gradient of the input at stride one: the same
 /// with filter and image seen from the other side.
-struct ByWindows<'a, E> {
+pub(super) struct ByWindows<'a, E> {
     c: &'a ConvArgs<'a>,
     plan: Plan,
     /// Channels of a group of the result, and of what is read.
@@ -237,7 +262,11 @@ unsafe impl<E> Sync for ByWindows<'_, E> {}
 const TURNED: usize = 1 << 17;
 
 impl<'a, E> ByWindows<'a, E> {
-    fn new(c: &'a ConvArgs<'a>, nr: usize, finished: Option<BlockFn<'a>>) -> ByWindows<'a, E> {
+    pub(super) fn new(
+        c: &'a ConvArgs<'a>,
+        nr: usize,
+        finished: Option<BlockFn<'a>>,
+    ) -> ByWindows<'a, E> {
         let (ci, co) = (c.in_channels / c.groups, c.out_channels / c.groups);
         let forward = c.kind == ConvKind::Forward;
         let plan = if forward { Plan::forward(c) } else { Plan::backward(c, [0, 0]) };
@@ -254,7 +283,7 @@ impl<'a, E> ByWindows<'a, E> {
     }
 
     /// Hands the filters of a group to `with`: lanes are channels of the result.
-    fn filters<T: Real>(&self, group: usize, with: &mut dyn FnMut(&dyn Operand<T>))
+    pub(super) fn filters<T: Real>(&self, group: usize, with: &mut dyn FnMut(&dyn Operand<T>))
     where
         E: Result<T>,
         Strided<E>: Operand<T>,
@@ -277,8 +306,8 @@ impl<'a, E> ByWindows<'a, E> {
     /// One rectangle of one group's part of an image: channels and pixels.
     ///
     /// # Safety
-    /// Both exist, and nobody else computes them; `filters` are packed.
-    unsafe fn compute<T: Real>(
+    /// Both exist, and nobody else computes them.
+    pub(super) unsafe fn compute<T: Real>(
         &self,
         kernels: &Kernels<T>,
         filters: &dyn Operand<T>,

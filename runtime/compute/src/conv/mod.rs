@@ -3,6 +3,7 @@
 //! | case | way |
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
+//! | f32, windows of 3x3 and channels enough | [`winograd`]: fewer multiplications |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
 //!
@@ -15,7 +16,9 @@ mod edges;
 pub mod field;
 pub mod implicit;
 pub mod simple;
+mod transform;
 pub mod windows;
+pub mod winograd;
 
 use crate::gemm::BlockFn;
 use crate::gemm::kernel::{Kernels, Real};
@@ -47,6 +50,8 @@ pub struct ConvArgs<'a> {
     pub dilation: [usize; 2],
     pub pad: [usize; 2],
     pub groups: usize,
+    /// Every sum is the plain one, in the order of `k`.
+    pub plain: bool,
     /// Where `rhs`, if it stays the same between calls, may be kept packed.
     pub rhs_stays: Option<Stays<'a>>,
 }
@@ -78,6 +83,7 @@ impl ConvArgs<'_> {
             dilation: c.dilation.map(|v| v as usize),
             pad: c.pad.map(|v| v as usize),
             groups: c.groups as usize,
+            plain: false,
             rhs_stays: None,
         }
     }

@@ -178,6 +178,23 @@ pub trait Simd {
         }
     }
 
+    /// Takes `M` vectors apart: lane `l` of vector `j` is `p[l * M + j]`.
+    /// # Safety
+    /// `p` is valid for `M * LANES` elements.
+    #[inline(always)]
+    unsafe fn every<const M: usize>(p: *const Self::T) -> [Self::V; M] {
+        std::array::from_fn(|j| {
+            let mut lanes = [Self::T::default(); MAX_LANES];
+            // SAFETY: the caller's promise.
+            unsafe {
+                for (l, lane) in lanes.iter_mut().enumerate().take(Self::LANES) {
+                    *lane = *p.add(l * M + j);
+                }
+                Self::load(lanes.as_ptr())
+            }
+        })
+    }
+
     /// Asks for the cache line at `p`, which need not exist.
     #[inline(always)]
     fn prefetch(_: *const Self::T) {}

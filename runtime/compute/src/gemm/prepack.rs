@@ -23,7 +23,7 @@ thread_local! {
 /// Elements packed in a nanosecond, roughly.
 const PACKED_PER_NS: usize = 2;
 /// More memory than this is not kept for the next call.
-const SPARE_BYTES: usize = 16 << 20;
+const SPARE_BYTES: usize = 64 << 20;
 /// Operands of fewer elements are packed in no time.
 const WORTH_KEEPING: usize = 2048;
 
@@ -184,13 +184,20 @@ impl<T: Real> Wholes<T> {
         stays: Option<Stays<'_>>,
         operands: Operands<'_, T>,
     ) -> Wholes<T> {
-        // SAFETY: passed on.
-        unsafe {
-            Wholes::only_kept(pool, kernels, layout, stays, operands).unwrap_or_else(|| {
-                let size = |_| (layout.lanes, layout.k);
-                Wholes::new(pool, kernels, layout.count, size, layout.width, operands)
-            })
-        }
+        // SAFETY: the caller's promise; the memory is ours.
+        let pack = |wholes: &Wholes<T>| unsafe { wholes.pack(pool, kernels, operands) };
+        Wholes::kept_by(layout, stays, &pack).unwrap_or_else(|| Wholes::by(layout, &pack))
+    }
+
+    /// Operands of one size that `fill` packs.
+    pub fn by(layout: Layout, fill: &dyn Fn(&Wholes<T>)) -> Wholes<T> {
+        let Layout { count, lanes, k, width, .. } = layout;
+        let mut bytes = SPARE.take();
+        grow(&mut bytes, count * Packed::<T>::len(lanes, k, width) * size_of::<T>());
+        let sizes = places(bytes.as_ptr().cast(), (0..count).map(|_| (lanes, k)), width);
+        let out = Wholes { memory: Memory::Own(bytes), sizes };
+        fill(&out);
+        out
     }
 
     /// As [`Wholes::kept`], but only if they are kept, or are from now on.
@@ -204,6 +211,16 @@ impl<T: Real> Wholes<T> {
         stays: Option<Stays<'_>>,
         operands: Operands<'_, T>,
     ) -> Option<Wholes<T>> {
+        // SAFETY: the caller's promise; nobody else has the memory yet.
+        Wholes::kept_by(layout, stays, &|w| unsafe { w.pack(pool, kernels, operands) })
+    }
+
+    /// As [`Wholes::only_kept`], packed by `fill`.
+    pub fn kept_by(
+        layout: Layout,
+        stays: Option<Stays<'_>>,
+        fill: &dyn Fn(&Wholes<T>),
+    ) -> Option<Wholes<T>> {
         let Layout { count, lanes, k, width, .. } = layout;
         let stays = stays.filter(|_| count * lanes * k >= WORTH_KEEPING)?;
         let len = count * Packed::<T>::len(lanes, k, width) * size_of::<T>();
@@ -215,8 +232,7 @@ impl<T: Real> Wholes<T> {
         let sizes = places(bytes.as_ptr().cast(), (0..count).map(|_| (lanes, k)), width);
         let out = Wholes { memory: Memory::Kept(bytes), sizes };
         if fresh {
-            // SAFETY: the caller's promise; nobody else has the memory yet.
-            unsafe { out.pack(pool, kernels, operands) };
+            fill(&out);
             if let Memory::Kept(bytes) = &out.memory {
                 stays.keep(layout, bytes);
             }

@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 macro_rules! simd {
     ($name:ident, $t:ty, $v:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-     $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident) => {
+     $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident $(, $every:ident)?) => {
         pub struct $name;
 
         impl Simd for $name {
@@ -74,6 +74,14 @@ macro_rules! simd {
                 unsafe { $turn(base, rows, block, dst, width) }
             }
 
+            $(
+                #[inline(always)]
+                unsafe fn every<const M: usize>(p: *const $t) -> [$v; M] {
+                    // SAFETY: as above.
+                    unsafe { $every(p) }
+                }
+            )?
+
             #[inline(always)]
             fn prefetch(p: *const $t) {
                 // SAFETY: a prefetch of any address is allowed.
@@ -123,7 +131,8 @@ simd!(
     _mm512_add_ps,
     load_first_f32x16,
     store_first_f32x16,
-    turn_f32x16
+    turn_f32x16,
+    every_f32x16
 );
 simd!(
     F64x8,
@@ -242,6 +251,36 @@ unsafe fn store_first_f32x16(p: *mut f32, v: __m512, n: usize) {
 unsafe fn store_first_f64x8(p: *mut f64, v: __m512d, n: usize) {
     // SAFETY: `n` is at most 8.
     unsafe { _mm512_mask_storeu_pd(p, ((1u32 << n) - 1) as u8, v) }
+}
+
+/// # Safety
+/// As [`Simd::every`], for `M` of two or four.
+#[inline(always)]
+unsafe fn every_f32x16<const M: usize>(p: *const f32) -> [__m512; M] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let mut v = [_mm512_setzero_ps(); M];
+        for (j, v) in v.iter_mut().enumerate() {
+            *v = _mm512_loadu_ps(p.add(16 * j));
+        }
+        let mut out = v;
+        for (j, out) in out.iter_mut().enumerate() {
+            let mut at = [0i32; 16];
+            for (l, at) in at.iter_mut().enumerate() {
+                *at = ((M * l + j) % 32) as i32;
+            }
+            let at = _mm512_loadu_si512(at.as_ptr().cast());
+            let low = _mm512_permutex2var_ps(v[0], at, v[1]);
+            *out = if M == 2 {
+                low
+            } else {
+                let high = _mm512_castps_pd(_mm512_permutex2var_ps(v[M - 2], at, v[M - 1]));
+                let high = _mm512_castpd512_pd256(high);
+                _mm512_castpd_ps(_mm512_insertf64x4::<1>(_mm512_castps_pd(low), high))
+            };
+        }
+        out
+    }
 }
 
 /// Stores the rows of a block that was turned.

@@ -1,0 +1,413 @@
+//! Convolutions with windows of 3x3 in fewer multiplications, after Winograd.
+//!
+//! The result is cut into tiles of 2x2 or 4x4 pixels. A tile, the pixels it needs and
+//! the filters are transformed ([`super::transform`]); what was a sum over channels and
+//! taps becomes one over channels, for each of 16 or 36 numbers: a product of matrices
+//! each, with 4 or 9 times the pixels for every multiplication.
+//!
+//! Rows of tiles (*strips*) are the unit of work. A few of them are transformed,
+//! multiplied and brought back while they are in cache.
+//!
+//! A tile mixes the pixels of neighbouring windows, so an infinity, a NaN or an overflow
+//! would spread to pixels that are none of its business. A strip that does not come out
+//! finite is computed again by [`super::implicit`].
+
+use super::ConvArgs;
+use super::field::Plan;
+use super::implicit::ByWindows;
+use super::transform::{self, Filters, Strips, Sums, Tile, Transforms};
+use crate::gemm::driver::{Rect, grow, k_blocks, rectangle};
+use crate::gemm::kernel::{Kernels, MAX_LANES};
+use crate::gemm::pack::{Strided, rows_of};
+use crate::gemm::prepack::{Layout, Wholes};
+use crate::gemm::{BlockFn, parts_for};
+use crate::mem::Bytes;
+use crate::pool::Pool;
+use std::cell::RefCell;
+use tfc_abi::DType;
+use tfc_abi::plan::ConvKind;
+
+thread_local! {
+    /// Transformed tiles, their products, and what is needed on the way.
+    static BLOCK: RefCell<[Bytes; 4]> = const {
+        RefCell::new([Bytes::empty(), Bytes::empty(), Bytes::empty(), Bytes::empty()])
+    };
+}
+
+/// Bytes of a block's tiles and products, roughly.
+const BLOCK_BYTES: usize = 3 << 20;
+/// Fewer channels than this are not worth the transforms.
+const LEAST_CHANNELS: usize = 16;
+/// Channels whose pixels are laid out together.
+const CHANNELS: usize = 4;
+
+/// The sizes as they matter here. For the gradient of the input, the output's gradient
+/// is what is read, and the filters are turned.
+#[derive(Clone, Copy)]
+struct Shape {
+    /// Channels of the result and of what is read.
+    to: usize,
+    from: usize,
+    /// Rows and columns of the result.
+    height: usize,
+    width: usize,
+    source: [usize; 2],
+    pad: [usize; 2],
+}
+
+impl Shape {
+    /// None if this is no convolution for tiles.
+    fn of(c: &ConvArgs<'_>) -> Option<Shape> {
+        let fits = c.dtype == DType::F32
+            && !c.plain
+            && c.kernel == [3, 3]
+            && c.stride == [1, 1]
+            && c.dilation == [1, 1]
+            && c.groups == 1
+            && c.pad.iter().all(|p| *p <= 2)
+            && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS;
+        let (input, output) = ([c.in_h, c.in_w], [c.out_h, c.out_w]);
+        match c.kind {
+            _ if !fits => None,
+            ConvKind::Forward => Some(Shape {
+                to: c.out_channels,
+                from: c.in_channels,
+                height: c.out_h,
+                width: c.out_w,
+                source: input,
+                pad: c.pad,
+            }),
+            ConvKind::GradInput => Some(Shape {
+                to: c.in_channels,
+                from: c.out_channels,
+                height: c.in_h,
+                width: c.in_w,
+                source: output,
+                pad: c.pad.map(|p| 2 - p),
+            }),
+            ConvKind::GradFilter => None,
+        }
+    }
+
+    /// Tiles down and across.
+    fn tiles(&self, tile: Tile) -> [usize; 2] {
+        [self.height.div_ceil(tile.size()), self.width.div_ceil(tile.size())]
+    }
+
+    /// The tile that takes least time for `images` images, unless the plain sum does.
+    /// Numbers are thousandths of cycles of a core with vectors of 16; only their ratios
+    /// matter.
+    fn tile(&self, images: usize) -> Option<Tile> {
+        let (to, from) = (self.to as u64, self.from as u64);
+        let cost = |tile: Tile| {
+            let [down, across] = self.tiles(tile);
+            let tiles = (images * down * across) as u64;
+            let points = tile.points() as u64;
+            let (read, written) = match tile {
+                Tile::Two => (10_000, 7_000),
+                Tile::Four => (22_000, 16_000),
+            };
+            // The filters, of which there are many for few pixels, come from far away.
+            tiles * (points * to * from * 40 + from * read + to * written)
+                + points * to * from * 1000
+        };
+        let plain = (images * self.height * self.width) as u64 * 9 * to * from * 45;
+        let best = if cost(Tile::Four) < cost(Tile::Two) { Tile::Four } else { Tile::Two };
+        (cost(best) < plain).then_some(best)
+    }
+}
+
+/// Computes the convolution, if it is one for tiles.
+///
+/// # Safety
+/// As [`super::conv`], for f32; the CPU can run `kernels`.
+pub unsafe fn conv(
+    kernels: &Kernels<f32>,
+    pool: &Pool,
+    c: &ConvArgs<'_>,
+    finished: Option<BlockFn<'_>>,
+) -> bool {
+    let Some(shape) = Shape::of(c) else { return false };
+    let Some(tile) = shape.tile(c.batch) else { return false };
+    let [down, across] = shape.tiles(tile);
+    let layout = Layout {
+        count: tile.points(),
+        lanes: shape.to,
+        k: shape.from,
+        width: kernels.nr,
+        turned: true,
+    };
+    // SAFETY: the filters exist; they are packed before anyone else sees them.
+    let fill = |to: &Wholes<f32>| unsafe { filters(kernels, pool, c, &shape, tile, to) };
+    let stays = c.rhs_stays.filter(|_| c.kind == ConvKind::Forward);
+    let filters =
+        Wholes::kept_by(layout, stays, &fill).unwrap_or_else(|| Wholes::by(layout, &fill));
+    let size = tile.size();
+    let plan = Plan::forward(&ConvArgs {
+        kind: ConvKind::Forward,
+        in_h: shape.source[0],
+        in_w: shape.source[1],
+        out_h: down * size,
+        out_w: across * size,
+        kernel: [tile.reads(); 2],
+        pad: shape.pad,
+        ..*c
+    });
+    let each = (shape.to + shape.from) * tile.points() * across * size_of::<f32>();
+    let job = Job {
+        c,
+        shape,
+        tile,
+        down,
+        across,
+        plan,
+        filters,
+        most: (BLOCK_BYTES / each).max(48 / across).max(1),
+        plain: ByWindows::new(c, kernels.nr, finished),
+        finished,
+    };
+    let strips = c.batch * down;
+    let madds = [shape.to, shape.from, across * tile.points()]
+        .iter()
+        .fold(strips as u64, |w, s| w.saturating_mul(*s as u64));
+    let parts = parts_for(pool, i64::try_from(madds / 16).unwrap_or(i64::MAX));
+    // Channels are cut only where there are too few strips: each cut reads them again.
+    let rows = parts.min(strips);
+    let panels = shape.to.div_ceil(kernels.nr);
+    let columns = parts.div_ceil(rows).min(panels.div_ceil(2));
+    pool.run(rows * columns, &|part| {
+        let (row, column) = (part / columns, part % columns);
+        let channel = |column: usize| (panels * column / columns * kernels.nr).min(shape.to);
+        let strips = (strips * row / rows, strips * (row + 1) / rows);
+        // SAFETY: parts are disjoint.
+        unsafe { job.run(kernels, strips, (channel(column), channel(column + 1))) };
+    });
+    true
+}
+
+/// Steps whose taps are brought together at a time.
+const STEPS: usize = 8;
+/// Most numbers of a transformed filter.
+const MOST_POINTS: usize = 36;
+/// Most lanes of a panel.
+const LANES: usize = 2 * MAX_LANES;
+
+/// Transforms and packs the filters.
+///
+/// # Safety
+/// The filters exist; nobody else uses `to`; the CPU can run `kernels`.
+unsafe fn filters(
+    kernels: &Kernels<f32>,
+    pool: &Pool,
+    c: &ConvArgs<'_>,
+    shape: &Shape,
+    tile: Tile,
+    to: &Wholes<f32>,
+) {
+    let (Some(first), Some(second)) = (to.get(0), to.get(1)) else { return };
+    // SAFETY: numbers of a filter are in one piece of memory.
+    let point = unsafe { second.start.offset_from(first.start) }.unsigned_abs();
+    let width = first.width;
+    let panels = shape.to.div_ceil(width);
+    let len = shape.to * shape.from * 9;
+    let work = i64::try_from(shape.to * shape.from * tile.points() / 8).unwrap_or(i64::MAX);
+    let turned = c.kind != ConvKind::Forward;
+    pool.ranges(panels, 1, pool.parts_for(panels, work), &|lo, hi| {
+        // What is beyond the last lane stays zero.
+        let mut taps = [0f32; STEPS * 9 * LANES];
+        let mut numbers = [0f32; STEPS * MOST_POINTS * LANES];
+        for lane in (lo * width..hi * width).step_by(width) {
+            let lanes = width.min(shape.to - lane);
+            if lanes < width {
+                taps.fill(0.0);
+            }
+            for (k0, kc) in k_blocks(shape.from) {
+                for k in (k0..k0 + kc).step_by(STEPS) {
+                    let count = STEPS.min(k0 + kc - k);
+                    let start = c.rhs.cast::<f32>();
+                    // SAFETY: the caller's promise; taps and panels have room.
+                    unsafe {
+                        // Taps of a lane, step after step, lie side by side; or, of
+                        // the gradient of the input, those of a step, lane after lane.
+                        let runs = if turned { count } else { 1 };
+                        for r in 0..runs {
+                            let at = |l: usize| match turned {
+                                false => ((lane + l) * shape.from + k) * 9,
+                                true => ((k + r) * shape.to + lane + l) * 9,
+                            };
+                            let rows = rows_of(lanes, at);
+                            let steps = count / runs * 9;
+                            let slack = at(lanes - 1) + steps + MAX_LANES <= len;
+                            let to = taps.as_mut_ptr().add(r * 9 * width);
+                            (kernels.turn)(start, &rows, lanes, steps, slack, width, to);
+                        }
+                        let len = count * width;
+                        let filters = Filters {
+                            taps: taps.as_ptr(),
+                            width,
+                            turned,
+                            count,
+                            lanes: width,
+                            to: numbers.as_mut_ptr(),
+                            point: len,
+                        };
+                        Transforms::of(kernels).filters(tile, &filters);
+                        // The panels are far apart: a few steps of one at a time.
+                        let to = first.panel(lane, k0, kc).add((k - k0) * width).cast_mut();
+                        for p in 0..tile.points() {
+                            let from = numbers.as_ptr().add(p * len);
+                            to.add(p * point).copy_from_nonoverlapping(from, len);
+                        }
+                    }
+                }
+            }
+        }
+    });
+}
+
+struct Job<'a> {
+    c: &'a ConvArgs<'a>,
+    shape: Shape,
+    tile: Tile,
+    down: usize,
+    across: usize,
+    plan: Plan,
+    filters: Wholes<f32>,
+    /// Strips of a block.
+    most: usize,
+    plain: ByWindows<'a, f32>,
+    finished: Option<BlockFn<'a>>,
+}
+
+/// Elements between numbers of transformed tiles that take `len` each: not a multiple of
+/// what a cache's ways are apart, because all the numbers of a tile are used at once.
+fn apart(len: usize) -> usize {
+    let lines = len.div_ceil(MAX_LANES);
+    (lines + (lines + 1) % 2) * MAX_LANES
+}
+
+impl Job<'_> {
+    /// The strips of a block that are of one image: which image, from where to where.
+    fn runs(&self, strips: (usize, usize)) -> impl Iterator<Item = (usize, usize, usize)> {
+        let down = self.down;
+        (strips.0 / down..strips.1.div_ceil(down)).map(move |image| {
+            let from = strips.0.max(image * down) - image * down;
+            let to = strips.1.min((image + 1) * down) - image * down;
+            (image, from, to)
+        })
+    }
+
+    /// # Safety
+    /// Nobody else computes these strips of these channels.
+    unsafe fn run(&self, kernels: &Kernels<f32>, strips: (usize, usize), channels: (usize, usize)) {
+        let all = strips.1 - strips.0;
+        if all == 0 || channels.0 == channels.1 {
+            return;
+        }
+        let blocks = all.div_ceil(self.most);
+        BLOCK.with_borrow_mut(|memory| {
+            for b in 0..blocks {
+                let at = |b: usize| strips.0 + all * b / blocks;
+                // SAFETY: the caller's promise.
+                unsafe { self.block(kernels, (at(b), at(b + 1)), channels, memory) };
+            }
+        });
+    }
+
+    /// # Safety
+    /// As [`Job::run`].
+    unsafe fn block(
+        &self,
+        kernels: &Kernels<f32>,
+        strips: (usize, usize),
+        channels: (usize, usize),
+        [tiles, sums, field, scratch]: &mut [Bytes; 4],
+    ) {
+        let Job { shape, tile, across, .. } = *self;
+        let (points, size, wide) = (tile.points(), tile.size(), channels.1 - channels.0);
+        let count = (strips.1 - strips.0) * across;
+        let transforms = Transforms::of(kernels);
+        // A vector may be written behind the last tile of a channel.
+        let step = count.next_multiple_of(MAX_LANES) + MAX_LANES;
+        let tile_row = wide.next_multiple_of(MAX_LANES);
+        let (tiles_apart, sums_apart) = (apart(step * shape.from), apart(tile_row * count));
+        let bytes = size_of::<f32>();
+        grow(tiles, (points * tiles_apart + MAX_LANES) * bytes);
+        grow(sums, (points * sums_apart + MAX_LANES) * bytes);
+        grow(scratch, transform::scratch(tile, strips.1 - strips.0, across) * bytes);
+        let (tiles, sums) = (tiles.as_ptr().cast::<f32>(), sums.as_ptr().cast::<f32>());
+        // SAFETY: the memory has room for all of it; images, strips and channels exist.
+        unsafe {
+            let mut lane = 0;
+            for (image, from, to) in self.runs(strips) {
+                let source = self.c.lhs.cast::<f32>();
+                let source = source.add(image * shape.from * self.plan.plane());
+                let rows = (to - from) * size;
+                for channel in (0..shape.from).step_by(CHANNELS) {
+                    let here = CHANNELS.min(shape.from - channel);
+                    let planes = source.add(channel * self.plan.plane());
+                    let at = (from * size, rows);
+                    self.plan.build::<f32, f32>(kernels, planes, here, at, field);
+                    for i in 0..here {
+                        let strips = Strips {
+                            source: field.as_ptr().cast::<f32>().add(i * self.plan.channel(rows)),
+                            row: self.plan.row(),
+                            count: to - from,
+                            across,
+                            scratch: scratch.as_ptr().cast(),
+                        };
+                        let to = tiles.add((channel + i) * step + lane);
+                        transforms.tiles(tile, &strips, to, tiles_apart);
+                    }
+                }
+                lane += (to - from) * across;
+            }
+            for p in 0..points {
+                let Some(filters) = self.filters.get(p) else { continue };
+                let rect = Rect {
+                    rows: (0, count),
+                    columns: channels,
+                    k: shape.from,
+                    a: &Strided { start: tiles.add(p * tiles_apart).cast_const(), lane: 1, step },
+                    b: &filters,
+                    c: sums.add(p * sums_apart),
+                    c_row: tile_row,
+                    finished: None,
+                };
+                rectangle(kernels, &rect);
+            }
+            let mut lane = 0;
+            let plane = shape.height * shape.width;
+            for (image, from, to) in self.runs(strips) {
+                let row = image * shape.to;
+                for strip in from..to {
+                    let (top, bottom) = (strip * size, ((strip + 1) * size).min(shape.height));
+                    let pixels = (top * shape.width, bottom * shape.width);
+                    let out = self.c.out.cast::<f32>();
+                    let finite = transforms.sums(
+                        tile,
+                        &Sums {
+                            start: sums.add(lane * tile_row),
+                            point: sums_apart,
+                            tile: tile_row,
+                            across,
+                            channels: wide,
+                            out: out.add((row + channels.0) * plane + pixels.0),
+                            plane,
+                            rows: bottom - top,
+                            columns: shape.width,
+                        },
+                    );
+                    if !finite {
+                        self.plain.filters::<f32>(0, &mut |filters| {
+                            self.plain.compute::<f32>(kernels, filters, image, channels, pixels);
+                        });
+                    } else if let Some(finished) = self.finished {
+                        finished(row + channels.0, row + channels.1, pixels.0, pixels.1);
+                    }
+                    lane += across;
+                }
+            }
+        }
+    }
+}
