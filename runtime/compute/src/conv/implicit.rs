@@ -271,9 +271,14 @@ impl<'a, E> ByWindows<'a, E> {
         let forward = c.kind == ConvKind::Forward;
         let plan = if forward { Plan::forward(c) } else { Plan::backward(c, [0, 0]) };
         let (to, from) = if forward { (co, ci) } else { (ci, co) };
-        // What a vector's empty lanes cost, in percent.
-        let waste = |n: usize| n.next_multiple_of(nr) * 100 / n;
-        let across = waste(to) + 4 < waste(plan.pixels());
+        // What empty lanes cost, in percent. A last panel may be half as wide.
+        let lanes = |n: usize| match n % nr {
+            rest if (1..=nr / 2).contains(&rest) => n - rest + nr / 2,
+            _ => n.next_multiple_of(nr),
+        };
+        let waste = |n: usize| lanes(n) * 100 / n;
+        // Sums of vectors of channels are turned afterwards.
+        let across = waste(to) + 12 < waste(plan.pixels());
         let (inner, _element) = (Inner::of(c), std::marker::PhantomData);
         ByWindows { c, plan, to, from, across, finished, inner, _element }
     }
