@@ -195,10 +195,15 @@ fn the_commands_of_the_page_about_gpus_run() {
     let s = Sandbox::new();
     s.write("mlp.graph", include_str!("../../examples/mlp.graph"));
     let page = include_str!("../../docs/gpu.md");
+    let halves = page.split("```graph\n").find(|part| part.starts_with("graph halves"));
+    let halves = halves.and_then(|part| part.split("```").next()).expect("the graph on the page");
+    s.write("halves.graph", halves);
     let commands: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("$ tfc ")).collect();
     let shows = [
         ("compile mlp.graph --target cuda -o mlp", ""),
         ("devices", "cpu "),
+        ("opt halves.graph --last", "copy(h) on \"/gpu:1\""),
+        ("compile halves.graph --target cuda --emit plan -o -", "/gpu:1"),
         ("compile mlp.graph --emit ptx -o -", ".entry tfc_"),
         ("compile mlp.graph --emit gpu-schedule -o -", "a team of 16 threads"),
     ];

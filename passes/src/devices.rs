@@ -7,7 +7,8 @@
 //! placed, or else where it is first computed with. What only the CPU does stays there:
 //! params, results, queues and readers, `print` and checks, files, messages, what a loop
 //! keeps for its gradient. Any other node is where its largest operand on a GPU is, or
-//! where it is used, or on the first GPU. A literal is nowhere: each device has its own.
+//! where it is used, or on the first GPU. A literal is nowhere: each device has its own
+//! (inside loops and branches it says which).
 //!
 //! Loops and branches may be on several devices. What a loop carries, and what a branch
 //! gives, is on the device of the `while` or `if` itself; the CPU asks the condition. What
@@ -22,7 +23,7 @@ use crate::lower::placement;
 use crate::pipeline::{PassOptions, Passed};
 use crate::place::{is_everywhere, nominal, uses};
 use crate::util::Stop;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tfc_ir::build::{Builder, NodeSpec};
 use tfc_ir::diag::Diag;
@@ -83,22 +84,87 @@ pub fn devices(graph: Graph, options: &PassOptions) -> Result<Passed, Vec<Diag>>
     for (index, func) in out.entries.iter_mut().chain([&mut out.init]).enumerate() {
         let at = &placer.funcs[index].at;
         for (id, node) in func.nodes.iter_mut() {
-            changed |= match at.get(&id) {
-                Some(At::Undecided) => rename(&mut node.device, FIRST),
-                Some(At::Device(device)) => rename(&mut node.device, *device),
-                Some(At::Nowhere) => node.device.take().is_some(),
-                None => false,
-            };
+            match at.get(&id) {
+                Some(At::Undecided) => _ = rename(&mut node.device, FIRST),
+                Some(At::Device(device)) => _ = rename(&mut node.device, *device),
+                Some(At::Nowhere) => node.device = None,
+                None => {}
+            }
         }
         let owner = placer.funcs[index].owner.clone();
-        let mut copies = Copies { vars: &graph.vars, func, owner, made: 0 };
-        copies.entry().map_err(|Stop(diags)| diags)?;
-        changed |= copies.made > 0;
+        Copies { vars: &graph.vars, func, owner }.entry().map_err(|Stop(diags)| diags)?;
+        literals(func);
+        changed |= graph.entries.iter().chain([&graph.init]).nth(index).is_some_and(|before| {
+            let devices = |f: &Func| f.nodes.values().map(|n| n.device.clone()).collect::<Vec<_>>();
+            let orders = |f: &Func| f.regions.values().map(|r| r.nodes.clone()).collect::<Vec<_>>();
+            devices(before) != devices(func) || orders(before) != orders(func)
+        });
     }
     for (id, var) in out.vars.iter_mut().filter(|(_, v)| v.symbol.is_variable()) {
         changed |= rename(&mut var.device, vars[&id]);
     }
     Ok(Passed::new(out, changed))
+}
+
+/// In a loop or branch, a node without `on` is where the loop or branch is. A literal is to
+/// be where it is used: it says so there, or is made outside if that is in several places.
+fn literals(func: &mut Func) {
+    let mut order = vec![];
+    func.walk(&mut |id, _| order.push(id));
+    let body = func.body;
+    let home: BTreeMap<NodeId, RegionId> = func
+        .regions
+        .iter()
+        .filter(|(r, _)| *r != body)
+        .flat_map(|(r, region)| region.nodes.iter().map(move |id| (*id, r)))
+        .collect();
+    let mut asked: BTreeMap<ValueId, BTreeSet<Option<Arc<str>>>> = BTreeMap::new();
+    let on_cpu = |device: &Option<Arc<str>>| {
+        let mut device = device.clone();
+        rename(&mut device, Local::Cpu);
+        device
+    };
+    for id in &order {
+        let node = &func.nodes[*id];
+        let step = &node.op.def().lower;
+        for (i, region) in node.regions.iter().enumerate() {
+            let condition = i == 0 && matches!(step, Lower::Step(StepKind::Loop));
+            let device = if condition { on_cpu(&node.device) } else { node.device.clone() };
+            for v in &func.regions[*region].results {
+                asked.entry(*v).or_default().insert(device.clone());
+            }
+        }
+    }
+    let mut outside = vec![];
+    for id in order.into_iter().rev() {
+        let node = &func.nodes[id];
+        let literal = node.device.is_none() && is_everywhere(func, node);
+        let mut device = node.device.clone();
+        if literal && home.contains_key(&id) {
+            let users: BTreeSet<Option<Arc<str>>> =
+                node.results.iter().filter_map(|v| asked.get(v)).flatten().cloned().collect();
+            match users.iter().next() {
+                Some(one @ Some(_)) if users.len() == 1 => device = one.clone(),
+                // What is made outside takes only what is.
+                _ => outside.push(id),
+            }
+        } else if matches!(node.op.def().lower, Lower::Step(StepKind::Branch)) {
+            device = on_cpu(&device);
+        }
+        for v in &node.operands {
+            asked.entry(*v).or_default().insert(device.clone());
+        }
+        if literal {
+            func.nodes[id].device = device;
+        }
+    }
+    for id in &outside {
+        if let Some(region) = home.get(id) {
+            func.regions[*region].nodes.retain(|n| n != id);
+        }
+        // From the last to the first, each before those that take it.
+        func.regions[body].nodes.insert(0, *id);
+    }
 }
 
 /// Gives something a device, on the task it is on; whether that is new.
@@ -297,7 +363,6 @@ struct Copies<'a> {
     vars: &'a cranelift_entity::PrimaryMap<VarId, tfc_ir::graph::Var>,
     func: &'a mut Func,
     owner: BTreeMap<RegionId, NodeId>,
-    made: usize,
 }
 
 /// What stands for a value on a device.
@@ -420,7 +485,6 @@ impl Copies<'_> {
         let node = builder.node(spec)?;
         let copy = self.func.nodes[node].results[0];
         known.insert((v, wanted), copy);
-        self.made += 1;
         Ok(copy)
     }
 }

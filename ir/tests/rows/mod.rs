@@ -116,6 +116,7 @@ pub fn rows() -> Vec<Row> {
     for op in [Op::Asin, Op::Acos, Op::Tan, Op::Atanh] {
         rows.push(row(op, vec![within(&[b(), n(2)], -0.9, 0.9)]));
     }
+    rows.push(row(Op::Copy, vec![x(&[b(), n(2)])]));
     rows.push(row(Op::Acosh, vec![within(&[b()], 1.2, 4.0)]));
     rows.push(row(Op::Cbrt, vec![within(&[b()], 0.3, 3.0)]));
     rows.push(row(Op::Cbrt, vec![within(&[b()], -3.0, -0.3)]));
