@@ -405,7 +405,11 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
 {
     let job = ByWindows::<E>::new(c, kernels.nr, finished);
     let (m, n, k, matrices) = (job.to, job.plan.pixels(), job.k(), c.batch * c.groups);
-    let parts = parts_of(pool, [m, n, k, matrices]);
+    let mut parts = parts_of(pool, [m, n, k, matrices]);
+    if m > n {
+        // Channels are cut, and each part gathers the pixels again.
+        parts = parts.min(pool.threads());
+    }
     let width = if job.across { kernels.nr } else { kernels.even(m) };
     // The filters are packed once, not once for each image and rectangle.
     let layout = Layout { count: c.groups, lanes: m, k, width, turned: true };

@@ -38,6 +38,8 @@ thread_local! {
 const BLOCK_BYTES: usize = 3 << 20;
 /// Fewer channels than this are not worth the transforms.
 const LEAST_CHANNELS: usize = 16;
+/// Bytes of filters that one tile more or less makes no difference to.
+const FILTER_BYTES: usize = 16 << 10;
 /// Channels whose pixels are laid out together.
 const CHANNELS: usize = 4;
 
@@ -171,10 +173,13 @@ pub unsafe fn conv(
         .iter()
         .fold(strips as u64, |w, s| w.saturating_mul(*s as u64));
     let parts = parts_for(pool, i64::try_from(madds / 16).unwrap_or(i64::MAX));
-    // Channels are cut only where there are too few strips: each cut reads them again.
-    let rows = parts.min(strips);
+    // A part with few tiles would read all filters for little. Channels are cut only where
+    // that leaves threads without work: each part then transforms the tiles again.
+    let bytes = shape.to * shape.from * tile.points() * size_of::<f32>();
+    let least = (bytes / FILTER_BYTES).clamp(8, 48);
+    let rows = parts.min(strips).min(strips * across / least).max(1);
     let panels = shape.to.div_ceil(kernels.nr);
-    let columns = parts.div_ceil(rows).min(panels.div_ceil(2));
+    let columns = parts.min(pool.threads()).div_ceil(rows).min(panels.div_ceil(2));
     pool.run(rows * columns, &|part| {
         let (row, column) = (part / columns, part % columns);
         let channel = |column: usize| (panels * column / columns * kernels.nr).min(shape.to);
