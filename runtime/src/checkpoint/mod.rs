@@ -125,8 +125,11 @@ pub fn list(dir: &Path) -> Result<Listing> {
 fn in_use(name: &str) -> bool {
     let pid = name.rsplit('.').nth(1).and_then(|unique| unique.split('-').next());
     let Some(pid) = pid.and_then(|p| p.parse::<u32>().ok()) else { return false };
-    // Where processes cannot be asked for, those that save wait for each other.
-    pid == std::process::id() || Path::new(&format!("/proc/{pid}")).exists()
+    // Where processes cannot be asked for, those that save wait for each other. One that has
+    // ended may still be listed, until its parent looks.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rsplit(')').next().and_then(|rest| rest.trim_start().chars().next());
+    pid == std::process::id() || state.is_some_and(|s| !matches!(s, 'Z' | 'X'))
 }
 
 /// Whether a file is the data of a checkpoint.
