@@ -13,12 +13,11 @@ const ROW: std::ops::RangeInclusive<i64> = 256..=8192;
 /// Bytes of a cache line.
 const LINE: usize = 64;
 
-/// What a pass asks for: an element of a buffer, which is then read or written.
+/// What a pass asks for: an element of a buffer.
 #[derive(Clone)]
 pub(super) struct Ahead {
     buf: u32,
     at: Ix,
-    write: bool,
 }
 
 /// The last pass in the body of `l`, and what it asks for of the next iteration.
@@ -37,7 +36,7 @@ pub(super) fn of(kernel: &Kernel, l: &Loop) -> Option<(LoopVar, Vec<Ahead>)> {
         return None;
     }
     let mut out: Vec<Ahead> = vec![];
-    let mut next = |pass: &Loop, buf: u32, at: &Ix, write: bool| {
+    let mut next = |pass: &Loop, buf: u32, at: &Ix| {
         let row = at.stride(l.var);
         let apart = row.as_const().is_some_and(|r| r > 0) && at.regs.is_empty();
         if !apart || at.stride(pass.var).as_const() != Some(1) {
@@ -50,17 +49,12 @@ pub(super) fn of(kernel: &Kernel, l: &Loop) -> Option<(LoopVar, Vec<Ahead>)> {
         at.offset = at.offset.clone() + row;
         let known = out.iter().any(|o| o.buf == buf && o.at == at);
         if !known && kernel.bufs.get(buf as usize).is_some() {
-            out.push(Ahead { buf, at, write });
+            out.push(Ahead { buf, at });
         }
     };
-    for stmt in &last.body {
-        if let Stmt::Store { buf, at, .. } = stmt {
-            next(last, *buf, at, true);
-        }
-    }
     for stmt in &first.body {
         if let Stmt::Load { buf, at, .. } = stmt {
-            next(first, *buf, at, false);
+            next(first, *buf, at);
         }
     }
     (!out.is_empty()).then_some((last.var, out))
@@ -74,8 +68,7 @@ impl Select<'_> {
             let mem = self.address(a.buf, &a.at, size as i64);
             for byte in (0..unroll * self.lanes() * size).step_by(LINE) {
                 let mem = super::lir::Mem { disp: mem.disp + byte as i32, ..mem };
-                let op = Op::Prefetch { write: a.write };
-                self.push(Inst { mem: Some(mem), ..Inst::new(op) });
+                self.push(Inst { mem: Some(mem), ..Inst::new(Op::Prefetch) });
             }
         }
     }

@@ -140,9 +140,7 @@ pub(super) enum Op {
     Spread,
     Lea,
     /// Asks for the cache line at an address, which need not exist.
-    Prefetch {
-        write: bool,
-    },
+    Prefetch,
     LoadGeneral(Cell),
     StoreGeneral(Cell),
     /// To the label, if two registers (or a register and the immediate) compare so.

@@ -145,11 +145,10 @@ impl Encode<'_> {
                     self.emit(Code::Lea_r64_m, &[R(g(to)), M(from)])?;
                 }
             }
-            Op::Prefetch { write } => {
+            Op::Prefetch => {
                 if let Some(mem) = &inst.mem {
                     let at = self.address(mem, W::W128)?;
-                    let code = if write { Code::Prefetchw_m8 } else { Code::Prefetcht0_m8 };
-                    self.emit(code, &[M(at)])?;
+                    self.emit(Code::Prefetcht0_m8, &[M(at)])?;
                 }
             }
             Op::LoadGeneral(cell) => {
