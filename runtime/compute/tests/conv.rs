@@ -632,3 +632,23 @@ fn every_tile_is_finished_once() {
         assert!(seen.lock().unwrap().iter().all(|s| *s == 1), "{shape:?}");
     }
 }
+
+/// Memory for tiles would grow with the width.
+#[test]
+fn very_wide_pictures_are_summed_plainly() {
+    let mut r = Random(606);
+    let mut shape = ConvArgs { kind: ConvKind::Forward, ..tiled(&mut r, 0) };
+    (shape.batch, shape.in_channels, shape.out_channels) = (1, 16, 16);
+    (shape.in_h, shape.in_w, shape.pad) = (3, 60_002, [0, 0]);
+    (shape.out_h, shape.out_w) = (1, 60_000);
+    let [nl, nr, _] = sizes(&shape);
+    let l: Vec<f32> = (0..nl).map(|_| (r.value() / 3.0) as f32).collect();
+    let w: Vec<f32> = (0..nr).map(|_| (r.value() / 3.0) as f32).collect();
+    let (pool, kernels) = (Pool::new(2), arch::all_f32()[0]);
+    let plain = run(&ConvArgs { plain: true, ..shape }, kernels, &pool, (&l, &w));
+    assert!(run(&shape, kernels, &pool, (&l, &w)) == plain);
+    // Less wide ones are not.
+    (shape.in_h, shape.in_w, shape.out_h, shape.out_w) = (34, 402, 32, 400);
+    let plain = run(&ConvArgs { plain: true, ..shape }, kernels, &pool, (&l, &w));
+    assert!(run(&shape, kernels, &pool, (&l, &w)) != plain);
+}

@@ -36,6 +36,9 @@ thread_local! {
 
 /// Bytes of a block's tiles and products, roughly.
 const BLOCK_BYTES: usize = 3 << 20;
+/// Pictures whose rows of tiles take more than this are summed plainly: memory for a call
+/// would grow with their width.
+const STRIP_BYTES: usize = 64 << 20;
 /// Fewer channels than this are not worth the transforms.
 const LEAST_CHANNELS: usize = 16;
 /// Bytes of filters that one tile more or less makes no difference to.
@@ -96,15 +99,22 @@ impl Shape {
         [self.height.div_ceil(tile.size()), self.width.div_ceil(tile.size())]
     }
 
+    /// Bytes of a row of tiles, transformed, with its sums.
+    fn strip_bytes(&self, tile: Tile) -> usize {
+        let [_, across] = self.tiles(tile);
+        let numbers = (self.to + self.from).saturating_mul(tile.points() * size_of::<f32>());
+        numbers.saturating_mul(across)
+    }
+
     /// The tile that takes least time for `images` images, unless the plain sum does.
     /// Numbers are thousandths of cycles of a core with vectors of 16; only their ratios
     /// matter.
     fn tile(&self, images: usize) -> Option<Tile> {
-        let (to, from) = (self.to as u64, self.from as u64);
+        let (to, from) = (self.to as u128, self.from as u128);
         let cost = |tile: Tile| {
             let [down, across] = self.tiles(tile);
-            let tiles = (images * down * across) as u64;
-            let points = tile.points() as u64;
+            let tiles = (images * down * across) as u128;
+            let points = tile.points() as u128;
             let (read, written) = match tile {
                 Tile::Two => (10_000, 7_000),
                 Tile::Four => (22_000, 16_000),
@@ -113,9 +123,9 @@ impl Shape {
             tiles * (points * to * from * 40 + from * read + to * written)
                 + points * to * from * 1000
         };
-        let plain = (images * self.height * self.width) as u64 * 9 * to * from * 45;
+        let plain = (images * self.height * self.width) as u128 * 9 * to * from * 45;
         let best = if cost(Tile::Four) < cost(Tile::Two) { Tile::Four } else { Tile::Two };
-        (cost(best) < plain).then_some(best)
+        (cost(best) < plain && self.strip_bytes(best) <= STRIP_BYTES).then_some(best)
     }
 }
 
@@ -155,7 +165,7 @@ pub unsafe fn conv(
         pad: shape.pad,
         ..*c
     });
-    let each = (shape.to + shape.from) * tile.points() * across * size_of::<f32>();
+    let each = shape.strip_bytes(tile);
     let job = Job {
         c,
         shape,
