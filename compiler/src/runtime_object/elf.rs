@@ -13,6 +13,13 @@
 const DROPPED: &[&str] =
     &[".llvmbc", ".llvmcmd", ".comment", ".debug_", ".note.gnu.", ".eh_frame", ".gcc_except_table"];
 
+/// Words in the name of the function that looks up the source lines of a backtrace. There
+/// is nothing for it to find, as debug information and the tables for unwinding are gone;
+/// where it returns at once, the reader of debug information inside the Rust library, a
+/// tenth of a small program, is not linked. A Rust library without such a function is
+/// linked as it is.
+const SYMBOLIZER: [&str; 3] = ["backtrace_rs", "symbolize", "with_global"];
+
 const SHT_SYMTAB: u32 = 2;
 const SHT_STRTAB: u32 = 3;
 const SHT_RELA: u32 = 4;
@@ -25,6 +32,7 @@ const SHN_UNDEF: u16 = 0;
 const SHN_LORESERVE: u16 = 0xff00;
 const STB_LOCAL: u8 = 0;
 const STB_GLOBAL: u8 = 1;
+const STT_FUNC: u8 = 2;
 const STT_SECTION: u8 = 3;
 const STT_FILE: u8 = 4;
 const STV_HIDDEN: u8 = 2;
@@ -61,6 +69,18 @@ pub fn localize(object: &[u8], exports: &[(&str, String)]) -> Option<Vec<u8>> {
     let table = sections.iter().position(|s| s.kind == SHT_SYMTAB)?;
     let symbols = read_symbols(&sections, table)?;
 
+    // What returns at once, in place of what it did.
+    let mut stubs = vec![false; sections.len()];
+    let stub = return_at_once(object)?;
+    for s in symbols.iter().filter(|s| s.info & 0xf == STT_FUNC && is_symbolizer(s.name)) {
+        let alone = |section: &Section<'_>| s.value == 0 && s.size == section.size;
+        if let Some(i) =
+            Some(usize::from(s.section)).filter(|i| sections.get(*i).is_some_and(alone))
+        {
+            stubs[i] = !stub.is_empty();
+        }
+    }
+
     // Sections that stay, with their new numbers. Groups are only of use where
     // two objects may bring the same function; these are private from now on.
     let dropped = |s: &Section<'_>| DROPPED.iter().any(|d| s.name.starts_with(d.as_bytes()));
@@ -71,7 +91,7 @@ pub fn localize(object: &[u8], exports: &[(&str, String)]) -> Option<Vec<u8>> {
         let gone = match s.kind {
             SHT_SYMTAB | SHT_GROUP | SHT_SYMTAB_SHNDX => true,
             SHT_STRTAB => true,
-            SHT_RELA => target.is_none_or(dropped),
+            SHT_RELA => target.is_none_or(dropped) || stubs[s.info as usize],
             0 => true,
             _ => dropped(s),
         };
@@ -94,6 +114,9 @@ pub fn localize(object: &[u8], exports: &[(&str, String)]) -> Option<Vec<u8>> {
     for (i, symbol) in symbols.iter().enumerate().skip(1) {
         let mut s = symbol.clone();
         let defined = s.section != SHN_UNDEF;
+        if stubs.get(usize::from(s.section)).is_some_and(|stub| *stub) {
+            s.size = stub.len() as u64;
+        }
         if defined && s.section < SHN_LORESERVE {
             s.section = number[usize::from(s.section)];
             if s.section == 0 {
@@ -156,6 +179,9 @@ pub fn localize(object: &[u8], exports: &[(&str, String)]) -> Option<Vec<u8>> {
             (row.link, row.info) = (symtab, u32::from(number[s.info as usize]));
             row.flags |= SHF_INFO_LINK;
             out.section(s.name, row, &relas);
+        } else if stubs[i] {
+            row.size = stub.len() as u64;
+            out.section(s.name, row, stub);
         } else {
             // `link` of an ordinary section is another one (SHF_LINK_ORDER).
             row.link = number.get(s.link as usize).copied().unwrap_or(0).into();
@@ -168,6 +194,21 @@ pub fn localize(object: &[u8], exports: &[(&str, String)]) -> Option<Vec<u8>> {
     let row = Row { kind: SHT_STRTAB, align: 1, size: names.len() as u64, ..Row::default() };
     out.section(b".strtab", row, &names);
     Some(out.finish())
+}
+
+fn is_symbolizer(name: &[u8]) -> bool {
+    SYMBOLIZER.iter().all(|word| name.windows(word.len()).any(|at| at == word.as_bytes()))
+}
+
+/// The instructions of a function that only returns; none for CPUs not known here.
+fn return_at_once(object: &[u8]) -> Option<&'static [u8]> {
+    const X86_64: u16 = 62;
+    const AARCH64: u16 = 183;
+    Some(match u16_at(object, 18)? {
+        X86_64 => &[0xc3],
+        AARCH64 => &[0xc0, 0x03, 0x5f, 0xd6],
+        _ => &[],
+    })
 }
 
 /// Names of the symbols an object offers to others, in order.
