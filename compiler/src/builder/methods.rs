@@ -75,6 +75,8 @@ unary! {
     ceil
     /// To the nearest integer, ties to even.
     round
+    /// To the next integer toward zero.
+    trunc
     /// Logical or bitwise complement.
     not
     /// Whether it is not a number.

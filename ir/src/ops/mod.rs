@@ -137,6 +137,7 @@ mod tanh;
 mod top_k;
 mod top_k_index;
 mod transpose;
+mod trunc;
 mod vjp;
 mod while_op;
 mod xor;
@@ -225,6 +226,7 @@ ops! {
     erfc: Erfc,
     relu: Relu,
     floor: Floor,
+    trunc: Trunc,
     ceil: Ceil,
     round: Round,
     not: Not,

@@ -280,7 +280,7 @@ pub(super) const MAX_FACTORS: usize = 16;
 
 fn fold_unary(name: &str, val: &Val) -> Option<Val> {
     // Sizes are whole and not negative.
-    if let (Val::Dim(_), "floor" | "ceil" | "round") = (val, name) {
+    if let (Val::Dim(_), "floor" | "ceil" | "round" | "trunc") = (val, name) {
         return Some(val.clone());
     }
     if let Val::Float(v) = val {
@@ -288,6 +288,7 @@ fn fold_unary(name: &str, val: &Val) -> Option<Val> {
             "floor" => v.floor(),
             "ceil" => v.ceil(),
             "round" => v.round_ties_even(),
+            "trunc" => v.trunc(),
             "abs" => return Some(Val::Float(v.abs())),
             "sqrt" => return Some(Val::Float(v.sqrt())),
             _ => return None,
@@ -301,6 +302,7 @@ fn fold_unary(name: &str, val: &Val) -> Option<Val> {
         "floor" => Val::Int(ratio.floor()),
         "ceil" => Val::Int(ratio.floor().checked_add((den != 1) as i128)?),
         "round" => Val::Int(nearest_even(ratio)?),
+        "trunc" => Val::Int(num.checked_div(den)?),
         "abs" => quotient(num.checked_abs()?, den)?,
         "sqrt" => Val::Float(ratio.to_f64().sqrt()),
         _ => return None,
@@ -360,6 +362,8 @@ mod tests {
         let rounded = |name: &str, n, d| show(fold_unary(name, &ratio(n, d)));
         assert_eq!(rounded("floor", 7, 2), "3");
         assert_eq!(rounded("floor", -7, 2), "-4");
+        assert_eq!(rounded("trunc", -7, 2), "-3");
+        assert_eq!(rounded("trunc", 7, 2), "3");
         assert_eq!(rounded("ceil", 7, 2), "4");
         assert_eq!(rounded("ceil", -7, 2), "-3");
         assert_eq!(rounded("ceil", 4, 2), "2");
