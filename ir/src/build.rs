@@ -2,7 +2,7 @@
 
 use crate::diag::Span;
 use crate::graph::{Def, Value, Var};
-use crate::op::{InferCx, InferError, Place};
+use crate::op::{Blame, InferCx, InferError};
 use crate::vjp::{Emit, V};
 use crate::{Attrs, Func, Node, NodeId, Op, Region, RegionId, TensorType, ValueId, VarId};
 use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
@@ -55,7 +55,7 @@ pub fn infer(
                 "E0202",
                 format!("`{}` takes {} for `{}`", def.name, spec.kind.describe(), spec.name),
             )
-            .at(Place::Operand(i), format!("this is {ty}"))
+            .at(Blame::Operand(i), format!("this is {ty}"))
             .help(format!("convert it: `cast(.., to: {})`", spec.kind.example())));
         }
     }
@@ -67,14 +67,14 @@ pub fn infer(
                     "E0205",
                     format!("`{}` of `{}` has the wrong kind", spec.name, def.name),
                 )
-                .at(Place::Attr(spec.name), format!("expected {:?}", spec.kind)));
+                .at(Blame::Attr(spec.name), format!("expected {:?}", spec.kind)));
             }
             None => {
                 return Err(InferError::new(
                     "E0204",
                     format!("`{}` needs the attribute `{}`", def.name, spec.name),
                 )
-                .at(Place::Op, format!("`{}` is {}", spec.name, spec.doc)));
+                .at(Blame::Op, format!("`{}` is {}", spec.name, spec.doc)));
             }
         }
     }
@@ -82,7 +82,7 @@ pub fn infer(
     match types.iter().find(|ty| !ty.is_countable()) {
         None => Ok(types),
         Some(ty) => Err(InferError::new("E0226", format!("{ty} is too large"))
-            .at(Place::Op, "its size in bytes does not fit in 63 bits")),
+            .at(Blame::Op, "its size in bytes does not fit in 63 bits")),
     }
 }
 

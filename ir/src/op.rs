@@ -208,12 +208,13 @@ pub struct InferError {
     pub code: &'static str,
     pub message: String,
     /// What to say under which part of the expression.
-    pub labels: Vec<(Place, String)>,
+    pub labels: Vec<(Blame, String)>,
     pub help: Option<String>,
 }
 
+/// What part of an expression an error is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum Blame {
     Operand(usize),
     Attr(&'static str),
     Op,
@@ -224,7 +225,7 @@ impl InferError {
         InferError { code, message: message.into(), labels: vec![], help: None }
     }
 
-    pub fn at(mut self, place: Place, text: impl Into<String>) -> InferError {
+    pub fn at(mut self, place: Blame, text: impl Into<String>) -> InferError {
         self.labels.push((place, text.into()));
         self
     }

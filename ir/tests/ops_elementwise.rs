@@ -3,7 +3,7 @@
 
 use tfc_ir::build::infer;
 use tfc_ir::eval::Array;
-use tfc_ir::op::{Eval, EvalCx, InferError, Place};
+use tfc_ir::op::{Blame, Eval, EvalCx, InferError};
 use tfc_ir::{Attr, Attrs, DType, Dim, Op, Tensor, TensorType};
 
 fn f32s(shape: &[usize], values: &[f64]) -> Tensor {
@@ -293,7 +293,7 @@ fn what_does_not_fit_is_explained() {
         err.message,
         "`add` needs operands of one shape, but axis 1 is 5 in one and 4 in the other"
     );
-    assert_eq!(err.labels[1], (Place::Operand(1), "this is f32[B, 4]".to_string()));
+    assert_eq!(err.labels[1], (Blame::Operand(1), "this is f32[B, 4]".to_string()));
     assert_eq!(err.help, None);
 
     let err = refused(

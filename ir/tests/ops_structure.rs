@@ -165,5 +165,5 @@ fn own_gradients_cover_every_float_operand() {
     assert_eq!(code(run(&value, &[f32s(&[3])])), "E0333");
     let err = run(&value, &[f32s(&[3]), f32s(&[1])]).unwrap_err();
     assert_eq!((err.code, err.labels.len()), ("E0333", 1));
-    assert_eq!(err.labels[0].0, tfc_ir::op::Place::Operand(2));
+    assert_eq!(err.labels[0].0, tfc_ir::op::Blame::Operand(2));
 }

@@ -146,7 +146,7 @@ fn pooling_does_not_repeat_what_it_pools() {
     }
 }
 
-/// The way back through a pool with stride 1 asks for each window nine times; which
+/// The backward pass of a pool with stride 1 asks for each window nine times; which
 /// element of the window was the largest is found once.
 #[test]
 fn the_gradient_of_a_pool_searches_each_window_once() {

@@ -51,7 +51,7 @@ pub struct State {
 struct Var {
     /// Looked at by those who hold the variable, replaced by whoever holds it
     /// exclusively.
-    memory: UnsafeCell<Place>,
+    memory: UnsafeCell<Storage>,
     bytes: usize,
     shape: Vec<usize>,
     /// It began with an infinity, or was restored with one, so that it may have one.
@@ -59,7 +59,7 @@ struct Var {
 }
 
 /// Where a variable is.
-enum Place {
+enum Storage {
     Here(Bytes),
     /// On another device.
     There(DeviceId, Box<dyn Memory>),
@@ -122,14 +122,14 @@ fn zeros(
     accelerator: Option<&Arc<dyn Accelerator>>,
     device: DeviceId,
     len: usize,
-) -> Result<Place> {
+) -> Result<Storage> {
     let Some(accelerator) = accelerator.filter(|_| device != HOST) else {
-        return Ok(Place::Here(Bytes::zeroed(len)?));
+        return Ok(Storage::Here(Bytes::zeroed(len)?));
     };
     let memory = accelerator.allocate(device, len)?;
     // SAFETY: the memory is new, and has this many bytes.
     unsafe { accelerator.write(device, &vec![0; len], memory.start()) }?;
-    Ok(Place::There(device, memory))
+    Ok(Storage::There(device, memory))
 }
 
 /// Whether two sorted lists share a member.
@@ -207,7 +207,7 @@ impl State {
                 let len = byte_len(v.dtype, &shape)
                     .ok_or_else(|| Error::bug("a variable is too large"))?;
                 let memory = match bare && device == HOST {
-                    true => Bytes::untouched(len).map(Place::Here).map_err(Error::from),
+                    true => Bytes::untouched(len).map(Storage::Here).map_err(Error::from),
                     false => zeros(accelerator, device, len),
                 };
                 let memory = memory.map_err(|e| {
@@ -362,13 +362,13 @@ impl State {
     /// on another device, it is an address of that device.
     pub fn ptr(&self, var: usize) -> *mut u8 {
         match self.place(var) {
-            Place::Here(bytes) => bytes.as_ptr(),
-            Place::There(_, memory) => memory.start(),
+            Storage::Here(bytes) => bytes.as_ptr(),
+            Storage::There(_, memory) => memory.start(),
         }
     }
 
     /// As [`State::ptr`].
-    fn place(&self, var: usize) -> &Place {
+    fn place(&self, var: usize) -> &Storage {
         // SAFETY: the caller holds the variable, so nobody replaces its memory.
         unsafe { &*self.vars[var].memory.get() }
     }
@@ -376,8 +376,8 @@ impl State {
     /// The variable's value, for whoever holds the variable; copied if it is elsewhere.
     pub(crate) fn contents(&self, var: usize) -> Result<Cow<'_, [u8]>> {
         match (self.place(var), &self.accelerator) {
-            (Place::Here(bytes), _) => Ok(Cow::Borrowed(bytes)),
-            (Place::There(device, memory), Some(accelerator)) => {
+            (Storage::Here(bytes), _) => Ok(Cow::Borrowed(bytes)),
+            (Storage::There(device, memory), Some(accelerator)) => {
                 let mut bytes = vec![0; self.byte_len(var)];
                 // SAFETY: the memory has this many bytes, and who holds it does not write.
                 unsafe { accelerator.read(*device, memory.start(), &mut bytes) }?;
@@ -393,12 +393,12 @@ impl State {
             return Err(Error::bug("a value's memory has the wrong size"));
         }
         match (self.place(var), &self.accelerator) {
-            (Place::Here(bytes), _) => {
+            (Storage::Here(bytes), _) => {
                 // SAFETY: the memory has this many bytes, and is the holder's alone.
                 unsafe { bytes.as_ptr().copy_from_nonoverlapping(value.as_ptr(), value.len()) };
                 Ok(())
             }
-            (Place::There(device, memory), Some(accelerator)) => {
+            (Storage::There(device, memory), Some(accelerator)) => {
                 // SAFETY: as above.
                 unsafe { accelerator.write(*device, value, memory.start()) }
             }
@@ -469,11 +469,11 @@ impl State {
         let _held = self.hold_plain(&[], &ids);
         // SAFETY: the variable is held exclusively, so nobody looks at its memory.
         match unsafe { &mut *self.vars[var].memory.get() } {
-            Place::Here(bytes) => {
+            Storage::Here(bytes) => {
                 bytes.forget();
                 Ok(())
             }
-            Place::There(..) => self.put(var, &vec![0; self.byte_len(var)]),
+            Storage::There(..) => self.put(var, &vec![0; self.byte_len(var)]),
         }
     }
 
@@ -494,7 +494,7 @@ impl State {
         let ids = [var as u32];
         let _held = self.hold_plain(&[], &ids);
         let each = rows.iter().enumerate().map(|(i, r)| (r * width, i * width));
-        if let Place::Here(bytes) = self.place(var) {
+        if let Storage::Here(bytes) = self.place(var) {
             for (to, from) in each {
                 // SAFETY: the row is within the memory, which is the holder's alone.
                 unsafe {
@@ -523,13 +523,13 @@ impl State {
         ids.dedup();
         let _held = self.hold_plain(&[], &ids);
         for (var, value) in values {
-            if let Place::There(..) = self.place(var) {
+            if let Storage::There(..) = self.place(var) {
                 self.put(var, value.bytes())?;
                 continue;
             }
             // SAFETY: the variable is held exclusively: nobody looks at its
             // memory. The new one has as many bytes, being of the same type.
-            unsafe { *self.vars[var].memory.get() = Place::Here(value.into_bytes()) };
+            unsafe { *self.vars[var].memory.get() = Storage::Here(value.into_bytes()) };
         }
         self.moves.fetch_add(1, Ordering::AcqRel);
         Ok(())

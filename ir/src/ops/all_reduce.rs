@@ -53,11 +53,11 @@ pub(super) fn check(cx: &InferCx<'_>) -> Result<(), InferError> {
     let op = cx.attrs.str("op");
     if !["mean", "sum", "max", "min"].contains(&op) {
         return Err(InferError::new("E0245", format!("`{op}` is no way to combine values"))
-            .at(Place::Attr("op"), "must be \"mean\", \"sum\", \"max\" or \"min\""));
+            .at(Blame::Attr("op"), "must be \"mean\", \"sum\", \"max\" or \"min\""));
     }
     match cx.operands.iter().position(|ty| op == "mean" && !ty.dtype.is_float()) {
         Some(i) => Err(InferError::new("E0245", "a mean of integers is no integer")
-            .at(Place::Operand(i), format!("this is {}", cx.operands[i]))
+            .at(Blame::Operand(i), format!("this is {}", cx.operands[i]))
             .help("use `op: \"sum\"`, or convert it: `cast(.., to: f32)`")),
         None => Ok(()),
     }

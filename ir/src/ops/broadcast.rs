@@ -35,13 +35,13 @@ pub const DEF: OpDef = OpDef {
         if axes.len() != x.rank() || !axes.is_sorted() {
             return Err(InferError::new("E0209", "`axes` does not fit the operand of `broadcast`")
                 .at(
-                    Place::Attr("axes"),
+                    Blame::Attr("axes"),
                     format!(
                         "expected one axis for each of the operand, {} in all, increasing",
                         x.rank()
                     ),
                 )
-                .at(Place::Operand(0), format!("this is {x}")));
+                .at(Blame::Operand(0), format!("this is {x}")));
         }
         for (i, axis) in axes.iter().enumerate() {
             if x.shape[i] != shape[*axis] && !x.shape[i].is_one() {
@@ -49,7 +49,7 @@ pub const DEF: OpDef = OpDef {
                     "E0203",
                     format!("axis {i} has size {} and cannot become {}", x.shape[i], shape[*axis]),
                 )
-                .at(Place::Operand(0), format!("this is {x}"))
+                .at(Blame::Operand(0), format!("this is {x}"))
                 .help("only an axis of size 1 can be repeated"));
             }
         }

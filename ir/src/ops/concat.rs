@@ -45,8 +45,8 @@ pub const DEF: OpDef = OpDef {
                     "E0236",
                     format!("`concat` along axis {axis} cannot join these tensors: {what}"),
                 )
-                .at(Place::Operand(0), format!("this is {first}"))
-                .at(Place::Operand(i), format!("this is {ty}"))
+                .at(Blame::Operand(0), format!("this is {first}"))
+                .at(Blame::Operand(i), format!("this is {ty}"))
                 .help(format!("all axes but axis {axis} must be equal")));
             }
             total = total + ty.shape[axis].clone();

@@ -29,8 +29,8 @@ pub const DEF: OpDef = OpDef {
                 "E0240",
                 format!("`groups` is {groups}, but must divide the {} channels", x.shape[1]),
             )
-            .at(Place::Attr("groups"), "one or more")
-            .at(Place::Operand(0), format!("this is {x}")));
+            .at(Blame::Attr("groups"), "one or more")
+            .at(Blame::Operand(0), format!("this is {x}")));
         };
         let [h, w] = size.map(Dim::constant);
         let filter = vec![ct.shape[1].clone(), channels, h, w];

@@ -20,7 +20,7 @@ pub const DEF: OpDef = OpDef {
                 "E0332",
                 "a function with its own gradient has two blocks",
             )
-            .at(Place::Op, "expected `forward` and `backward`"));
+            .at(Blame::Op, "expected `forward` and `backward`"));
         };
         if forward.len() != 1 {
             return Err(InferError::new(
@@ -30,7 +30,7 @@ pub const DEF: OpDef = OpDef {
                     forward.len()
                 ),
             )
-            .at(Place::Op, "in this call"));
+            .at(Blame::Op, "in this call"));
         }
         let (floats, places): (Vec<_>, Vec<usize>) =
             cx.operands.iter().zip(0..).filter(|(ty, _)| ty.dtype.is_float()).unzip();
@@ -43,7 +43,7 @@ pub const DEF: OpDef = OpDef {
                     floats.len()
                 ),
             )
-            .at(Place::Op, "in this call")
+            .at(Blame::Op, "in this call")
             .help("give one for each float operand, in order"));
         }
         for (i, (want, given)) in floats.iter().zip(backward).enumerate() {
@@ -52,7 +52,7 @@ pub const DEF: OpDef = OpDef {
                     "E0333",
                     format!("a gradient has the type of its operand, but gradient {i} is {given}"),
                 )
-                .at(Place::Operand(places[i]), format!("this is {want}")));
+                .at(Blame::Operand(places[i]), format!("this is {want}")));
             }
         }
         Ok(forward.clone())

@@ -26,7 +26,7 @@ pub const DEF: OpDef = OpDef {
         let info = queue::source(cx)?;
         let [count] = cx.attrs.shape("count") else {
             return Err(InferError::new("E0446", "`dequeue_many` takes one number of elements")
-                .at(Place::Attr("count"), "not one number"));
+                .at(Blame::Attr("count"), "not one number"));
         };
         queue::check_count(info, count)?;
         Ok(info.parts.iter().map(|p| queue::part_type(p, Some(count))).collect())

@@ -34,13 +34,13 @@ pub const DEF: OpDef = OpDef {
         let size = cx.attrs.shape("size");
         if size.len() != 1 {
             return Err(InferError::new("E0230", "`dim_size` gives one size")
-                .at(Place::Attr("size"), format!("this has {} sizes", size.len()))
+                .at(Blame::Attr("size"), format!("this has {} sizes", size.len()))
                 .help("write one size in brackets: `dim_size(size: [B])`"));
         }
         let dtype = cx.attrs.dtype("dtype").unwrap_or(DType::I64);
         if dtype == DType::Bool {
             return Err(InferError::new("E0202", "a size cannot be a bool")
-                .at(Place::Attr("dtype"), "expected a number type"));
+                .at(Blame::Attr("dtype"), "expected a number type"));
         }
         Ok(vec![TensorType::scalar(dtype)])
     },

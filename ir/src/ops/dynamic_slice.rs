@@ -36,7 +36,7 @@ pub const DEF: OpDef = OpDef {
         starts(cx, 1)?;
         let size = cx.attrs.shape("sizes");
         fits(cx, x, size)
-            .map_err(|err| err.at(Place::Attr("sizes"), "the box must fit in the tensor"))?;
+            .map_err(|err| err.at(Blame::Attr("sizes"), "the box must fit in the tensor"))?;
         Ok(vec![TensorType::new(x.dtype, size.to_vec())])
     },
     grad: Grad::Vjp(|e, n, i| {
@@ -81,7 +81,7 @@ pub fn starts(cx: &InferCx<'_>, first: usize) -> Result<(), InferError> {
             "E0238",
             format!("`{}` needs {} starts, one for each axis, but has {given}", cx.op, x.rank()),
         )
-        .at(Place::Operand(0), format!("this is {x}")));
+        .at(Blame::Operand(0), format!("this is {x}")));
     }
     (first..cx.operands.len()).try_for_each(|i| sizes::scalar(cx, i, "a start"))
 }
@@ -95,7 +95,7 @@ pub fn fits(cx: &InferCx<'_>, x: &TensorType, size: &[Dim]) -> Result<(), InferE
             "E0238",
             format!("a box of size {} is larger than axis {i} of size {}", size[i], x.shape[i]),
         )
-        .at(Place::Operand(0), format!("`{}` on {x}", cx.op))),
+        .at(Blame::Operand(0), format!("`{}` on {x}", cx.op))),
     }
 }
 

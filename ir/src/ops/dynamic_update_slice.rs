@@ -32,12 +32,12 @@ pub const DEF: OpDef = OpDef {
                 "E0238",
                 format!("`{}` needs tensors of one rank, but has {x} and {update}", cx.op),
             )
-            .at(Place::Operand(0), format!("rank {}", x.rank()))
-            .at(Place::Operand(1), format!("rank {}", update.rank())));
+            .at(Blame::Operand(0), format!("rank {}", x.rank()))
+            .at(Blame::Operand(1), format!("rank {}", update.rank())));
         }
         starts(cx, 2)?;
         fits(cx, x, &update.shape)
-            .map_err(|err| err.at(Place::Operand(1), format!("this is {update}")))?;
+            .map_err(|err| err.at(Blame::Operand(1), format!("this is {update}")))?;
         Ok(vec![x.clone()])
     },
     grad: Grad::Vjp(|e, n, i| {

@@ -19,7 +19,7 @@ pub const DEF: OpDef = OpDef {
         let info = queue::queue(cx)?;
         let Some(rows) = queue::rows(cx.operands) else {
             return Err(InferError::new("E0445", "`enqueue_many` takes rows of elements")
-                .at(Place::Op, "the first operand has no axis to go along")
+                .at(Blame::Op, "the first operand has no axis to go along")
                 .help("`enqueue` puts one element into a queue"));
         };
         queue::check_parts(cx, info, Some(rows))

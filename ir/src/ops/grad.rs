@@ -27,7 +27,7 @@ pub const DEF: OpDef = OpDef {
                     "E0330",
                     format!("the gradient of {y} needs to know how its elements count"),
                 )
-                .at(Place::Operand(0), format!("this is {y}, not a scalar"))
+                .at(Blame::Operand(0), format!("this is {y}, not a scalar"))
                 .help("reduce it first, as in `grad(sum(y), ..)`, or give the gradient flowing in: `ct: ..`"));
             }
             return Ok(cx.operands[1..].to_vec());
@@ -38,10 +38,10 @@ pub const DEF: OpDef = OpDef {
                 "E0331",
                 "the gradient flowing into a tensor must have its type",
             )
-            .at(Place::Operand(0), format!("this is {y}"))
-            .at(Place::Operand(1), format!("this is {ct}"))),
+            .at(Blame::Operand(0), format!("this is {y}"))
+            .at(Blame::Operand(1), format!("this is {ct}"))),
             None => Err(InferError::new("E0331", "the gradient flowing into `y` is missing")
-                .at(Place::Operand(0), format!("this is {y}"))),
+                .at(Blame::Operand(0), format!("this is {y}"))),
         }
     },
     grad: Grad::Structural,

@@ -32,7 +32,7 @@ pub const DEF: OpDef = OpDef {
                     otherwise.len()
                 ),
             )
-            .at(Place::Op, "in this `if`"));
+            .at(Blame::Op, "in this `if`"));
         }
         for (i, (a, b)) in then.iter().zip(otherwise).enumerate() {
             if a != b {
@@ -40,7 +40,7 @@ pub const DEF: OpDef = OpDef {
                     "E0433",
                     format!("the branches of `if` must yield the same types, but value {i} is {a} in one and {b} in the other"),
                 )
-                .at(Place::Op, "in this `if`"));
+                .at(Blame::Op, "in this `if`"));
             }
         }
         Ok(then.clone())

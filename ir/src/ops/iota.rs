@@ -39,14 +39,14 @@ pub const DEF: OpDef = OpDef {
                 "E0207",
                 format!("axis {axis} is out of range for a tensor of rank {}", shape.len()),
             )
-            .at(Place::Attr("axis"), "`axis` of `iota`")
-            .at(Place::Attr("shape"), format!("this has {} axes", shape.len())));
+            .at(Blame::Attr("axis"), "`axis` of `iota`")
+            .at(Blame::Attr("shape"), format!("this has {} axes", shape.len())));
         }
         sizes::no_negative_size(cx, "shape")?;
         let dtype = sizes::dtype(cx.attrs);
         if dtype == DType::Bool {
             return Err(InferError::new("E0202", "`iota` counts in a number type")
-                .at(Place::Attr("dtype"), "this is bool"));
+                .at(Blame::Attr("dtype"), "this is bool"));
         }
         Ok(vec![TensorType::new(dtype, shape.to_vec())])
     },

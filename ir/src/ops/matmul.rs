@@ -39,14 +39,14 @@ pub const DEF: OpDef = OpDef {
         let (a, b) = (&cx.operands[0], &cx.operands[1]);
         if a.dtype != b.dtype {
             return Err(InferError::new("E0206", "`matmul` needs operands of one element type")
-                .at(Place::Operand(0), format!("this is {}", a.dtype))
-                .at(Place::Operand(1), format!("this is {}", b.dtype))
+                .at(Blame::Operand(0), format!("this is {}", a.dtype))
+                .at(Blame::Operand(1), format!("this is {}", b.dtype))
                 .help(super::util::convert_one(a.dtype, b.dtype)));
         }
         for (i, ty) in [a, b].into_iter().enumerate() {
             if ty.rank() < 2 {
                 return Err(InferError::new("E0212", "`matmul` needs at least two axes")
-                    .at(Place::Operand(i), format!("this is {ty}"))
+                    .at(Blame::Operand(i), format!("this is {ty}"))
                     .help("reshape a vector to one row or one column first"));
             }
         }
@@ -57,14 +57,14 @@ pub const DEF: OpDef = OpDef {
                 "E0213",
                 format!("`matmul` cannot join these shapes: inner sizes {ka} and {kb} differ"),
             )
-            .at(Place::Operand(0), format!("this is {a}, inner size {ka}"))
-            .at(Place::Operand(1), format!("this is {b}, inner size {kb}")));
+            .at(Blame::Operand(0), format!("this is {a}, inner size {ka}"))
+            .at(Blame::Operand(1), format!("this is {b}, inner size {kb}")));
         }
         let (la, lb) = (&a.shape[..a.rank() - 2], &b.shape[..b.rank() - 2]);
         if la != lb {
             return Err(InferError::new("E0214", "`matmul` needs equal leading (batch) axes")
-                .at(Place::Operand(0), format!("this is {a}"))
-                .at(Place::Operand(1), format!("this is {b}")));
+                .at(Blame::Operand(0), format!("this is {a}"))
+                .at(Blame::Operand(1), format!("this is {b}")));
         }
         let mut shape = la.to_vec();
         shape.extend([m, n]);

@@ -38,7 +38,7 @@ pub const DEF: OpDef = OpDef {
         let depth = cx.attrs.int("depth");
         if depth < 0 {
             return Err(InferError::new("E0231", format!("a size cannot be {depth}"))
-                .at(Place::Attr("depth"), "the size of the new axis"));
+                .at(Blame::Attr("depth"), "the size of the new axis"));
         }
         let mut shape = cx.operands[0].shape.clone();
         shape.push(Dim::constant(depth));

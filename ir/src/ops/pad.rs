@@ -58,7 +58,7 @@ pub const DEF: OpDef = OpDef {
                 "E0235",
                 "`interior` of `pad` must be small and not negative",
             )
-            .at(Place::Attr("interior"), "elements can be added between neighbours, not cut")
+            .at(Blame::Attr("interior"), "elements can be added between neighbours, not cut")
             .help("use `slice` with strides to drop elements"));
         }
         let mut shape = vec![];
@@ -70,8 +70,8 @@ pub const DEF: OpDef = OpDef {
                     "E0235",
                     format!("`pad` cuts more than axis {axis} has: the result would have {size}"),
                 )
-                .at(Place::Attr(if low.is_always_negative() { "low" } else { "high" }), "cut here")
-                .at(Place::Operand(0), format!("this is {x}")));
+                .at(Blame::Attr(if low.is_always_negative() { "low" } else { "high" }), "cut here")
+                .at(Blame::Operand(0), format!("this is {x}")));
             }
             shape.push(size);
         }

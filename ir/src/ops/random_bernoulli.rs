@@ -30,7 +30,7 @@ pub const DEF: OpDef = OpDef {
         let p = cx.attrs.float("p");
         if !(0.0..=1.0).contains(&p) {
             return Err(InferError::new("E0205", "a probability must be from 0 to 1")
-                .at(Place::Attr("p"), format!("this is {p}")));
+                .at(Blame::Attr("p"), format!("this is {p}")));
         }
         Ok(vec![TensorType::new(DType::Bool, cx.attrs.shape("shape"))])
     },

@@ -40,7 +40,7 @@ pub const DEF: OpDef = OpDef {
                 "E0216",
                 "a permutation is a vector of at most 2147483647",
             )
-            .at(Place::Attr("shape"), "expected one size"));
+            .at(Blame::Attr("shape"), "expected one size"));
         }
         Ok(vec![TensorType::new(DType::I64, shape)])
     },

@@ -31,8 +31,8 @@ pub const DEF: OpDef = OpDef {
                 "E0210",
                 format!("`reshape` cannot turn {from} elements into {to}"),
             )
-            .at(Place::Operand(0), format!("this is {x}, {from} elements"))
-            .at(Place::Attr("shape"), format!("this has {to} elements")));
+            .at(Blame::Operand(0), format!("this is {x}, {from} elements"))
+            .at(Blame::Attr("shape"), format!("this has {to} elements")));
         }
         Ok(vec![TensorType::new(x.dtype, shape.to_vec())])
     },

@@ -31,12 +31,12 @@ pub const DEF: OpDef = OpDef {
         let twice = names.iter().enumerate().find(|(i, n)| names[..*i].contains(n));
         if let Some((i, name)) = twice {
             return Err(InferError::new("E0462", format!("two tensors are saved as `{name}`"))
-                .at(Place::Operand(i.min(cx.operands.len().saturating_sub(1))), "the second"));
+                .at(Blame::Operand(i.min(cx.operands.len().saturating_sub(1))), "the second"));
         }
         if names.len() != cx.operands.len() || names.is_empty() {
             let (n, m) = (cx.operands.len(), names.len());
             return Err(InferError::new("E0462", format!("{n} tensors and {m} names for them"))
-                .at(Place::Op, "each tensor is saved under a name"));
+                .at(Blame::Op, "each tensor is saved under a name"));
         }
         Ok(vec![])
     },
@@ -61,7 +61,7 @@ pub const PATH: AttrSpec = AttrSpec {
 pub fn check_path(cx: &InferCx<'_>) -> Result<(), InferError> {
     if cx.attrs.str("path").is_empty() {
         return Err(InferError::new("E0461", format!("the path of `{}` is empty", cx.op))
-            .at(Place::Attr("path"), "name a file"));
+            .at(Blame::Attr("path"), "name a file"));
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ pub const DEF: OpDef = OpDef {
         bounds::valid(cx)?;
         sizes::same_dtype(cx, 0, 2)?;
         rows(cx.op, &cx.operands[0], &cx.operands[1], &cx.operands[2], 1)
-            .map_err(|err| err.at(Place::Operand(0), format!("this is {}", cx.operands[0])))?;
+            .map_err(|err| err.at(Blame::Operand(0), format!("this is {}", cx.operands[0])))?;
         Ok(vec![cx.operands[0].clone()])
     },
     grad: Grad::Vjp(|e, n, i| match i {
@@ -88,8 +88,8 @@ pub fn rows(
     }
     let expected = TensorType::new(updates.dtype, shape);
     Err(InferError::new("E0237", format!("`updates` of `{op}` must have one row for each index"))
-        .at(Place::Operand(first + 1), format!("this is {updates}, but {expected} is needed"))
-        .at(Place::Operand(first), format!("this is {ids}")))
+        .at(Blame::Operand(first + 1), format!("this is {updates}, but {expected} is needed"))
+        .at(Blame::Operand(first), format!("this is {ids}")))
 }
 
 /// `base` with rows combined in order: also what updates of variables mean. An index

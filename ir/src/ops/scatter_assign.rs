@@ -34,10 +34,10 @@ pub fn check(cx: &InferCx<'_>, var: &TensorType) -> Result<Vec<TensorType>, Infe
             "E0431",
             format!("`{}` cannot put {} into a variable of type {var}", cx.op, updates.dtype),
         )
-        .at(Place::Operand(1), format!("this is {updates}"))
+        .at(Blame::Operand(1), format!("this is {updates}"))
         .help(format!("convert the updates: `cast(.., to: {})`", var.dtype)));
     }
     scatter_add::rows(cx.op, var, ids, updates, 0)
-        .map_err(|err| err.at(Place::Op, format!("the variable is {var}")))?;
+        .map_err(|err| err.at(Blame::Op, format!("the variable is {var}")))?;
     Ok(vec![])
 }

@@ -25,8 +25,8 @@ pub const DEF: OpDef = OpDef {
         let (a, b): (&TensorType, &TensorType) = (&cx.operands[1], &cx.operands[2]);
         if a.dtype != b.dtype {
             return Err(InferError::new("E0206", "`select` needs branches of one element type")
-                .at(Place::Operand(1), format!("this is {}", a.dtype))
-                .at(Place::Operand(2), format!("this is {}", b.dtype)));
+                .at(Blame::Operand(1), format!("this is {}", a.dtype))
+                .at(Blame::Operand(2), format!("this is {}", b.dtype)));
         }
         Ok(vec![a.clone()])
     },

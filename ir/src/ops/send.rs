@@ -32,7 +32,7 @@ pub const DEF: OpDef = OpDef {
     infer: |cx| match cx.operands {
         [] | [_] => Ok(vec![]),
         more => Err(InferError::new("E0201", "`send` takes one tensor or none")
-            .at(Place::Op, format!("{} were given", more.len()))),
+            .at(Blame::Op, format!("{} were given", more.len()))),
     },
     grad: Grad::Undefined("gradients are taken before a graph is cut into parts"),
     rules: &[],

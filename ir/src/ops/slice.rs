@@ -53,7 +53,7 @@ pub const DEF: OpDef = OpDef {
                     "E0233",
                     format!("the stride of axis {axis} is {stride}, but must be at least 1"),
                 )
-                .at(Place::Attr("strides"), "strides count forward")
+                .at(Blame::Attr("strides"), "strides count forward")
                 .help("to walk backwards, apply `reverse` to the result"));
             }
             let len = end.clone() - start.clone();
@@ -69,8 +69,8 @@ pub const DEF: OpDef = OpDef {
                     "E0234",
                     format!("slice {start}..{end} does not fit axis {axis} of size {size}"),
                 )
-                .at(Place::Attr(place), why)
-                .at(Place::Operand(0), format!("this is {x}"));
+                .at(Blame::Attr(place), why)
+                .at(Blame::Operand(0), format!("this is {x}"));
                 return Err(if start.is_always_negative() || end.is_always_negative() {
                     err.help("to count from the end, use brackets: `x[-2:]`")
                 } else {

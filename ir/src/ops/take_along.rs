@@ -39,8 +39,8 @@ pub const DEF: OpDef = OpDef {
                 "E0203",
                 format!("`take_along` needs `x` and `ids` of one shape but for axis {axis}"),
             )
-            .at(Place::Operand(0), format!("this is {x}"))
-            .at(Place::Operand(1), format!("this is {ids}")));
+            .at(Blame::Operand(0), format!("this is {x}"))
+            .at(Blame::Operand(1), format!("this is {ids}")));
         }
         Ok(vec![TensorType::new(x.dtype, ids.shape.clone())])
     },

@@ -30,8 +30,8 @@ pub const DEF: OpDef = OpDef {
         let perm = axes(cx, "perm", x.rank())?;
         if perm.len() != x.rank() {
             return Err(InferError::new("E0211", "`perm` must name every axis once")
-                .at(Place::Attr("perm"), format!("names {} axes", perm.len()))
-                .at(Place::Operand(0), format!("this is {x}, rank {}", x.rank())));
+                .at(Blame::Attr("perm"), format!("names {} axes", perm.len()))
+                .at(Blame::Operand(0), format!("this is {x}, rank {}", x.rank())));
         }
         let shape: Vec<_> = perm.iter().map(|p| x.shape[*p].clone()).collect();
         Ok(vec![TensorType::new(x.dtype, shape)])

@@ -26,19 +26,19 @@ pub const DEF: OpDef = OpDef {
         let name = cx.attrs.str("of");
         if Op::from_name(name).is_none_or(|op| !matches!(op.def().grad, Grad::Vjp(_))) {
             return Err(InferError::new("E0301", format!("`{name}` has no gradient"))
-                .at(Place::Attr("of"), "expected the name of a differentiable op"));
+                .at(Blame::Attr("of"), "expected the name of a differentiable op"));
         }
         let index = usize::try_from(cx.attrs.int("wrt")).unwrap_or(usize::MAX);
         let operands = cx.operands.len().saturating_sub(2);
         if index >= operands {
             return Err(InferError::new("E0302", "`vjp` has no operand with this index")
-                .at(Place::Attr("wrt"), format!("there are {operands} operands")));
+                .at(Blame::Attr("wrt"), format!("there are {operands} operands")));
         }
         if cx.operands[operands] != cx.operands[operands + 1] {
             return Err(InferError::new("E0302", "a cotangent has the type of the result")
-                .at(Place::Operand(operands), format!("this is {}", cx.operands[operands]))
+                .at(Blame::Operand(operands), format!("this is {}", cx.operands[operands]))
                 .at(
-                    Place::Operand(operands + 1),
+                    Blame::Operand(operands + 1),
                     format!("this is {}", cx.operands[operands + 1]),
                 ));
         }

@@ -26,7 +26,7 @@ pub const DEF: OpDef = OpDef {
                     given.join(", ")
                 ),
             )
-            .at(Place::Op, "in this `while`")
+            .at(Blame::Op, "in this `while`")
             .help("`all(..)` or `any(..)` make one truth value of many"));
         }
         if body.len() != cx.operands.len() {
@@ -38,7 +38,7 @@ pub const DEF: OpDef = OpDef {
                     body.len()
                 ),
             )
-            .at(Place::Op, "in this `while`"));
+            .at(Blame::Op, "in this `while`"));
         }
         for (i, (before, after)) in cx.operands.iter().zip(body).enumerate() {
             if before != after {
@@ -48,7 +48,7 @@ pub const DEF: OpDef = OpDef {
                         "carried value {i} of `while` changes its type from {before} to {after}"
                     ),
                 )
-                .at(Place::Operand(i), format!("this is {before}"))
+                .at(Blame::Operand(i), format!("this is {before}"))
                 .help("a carried value keeps its type and shape in every iteration"));
             }
         }

@@ -6,7 +6,7 @@
 //! result of the backward pass; in a loop it is carried along and added to, so that
 //! its cost is that of one iteration.
 //!
-//! While a way back is built it uses values of the forward pass as if they were
+//! While a backward pass is built it uses values of the forward pass as if they were
 //! in scope. [`super::save`] makes that true when the region is finished.
 //!
 //! Invariants

@@ -22,7 +22,7 @@ use tfc_ir::{DType, Func, Node, NodeId, RegionId, ValueId};
 
 impl Reverse<'_, '_> {
     /// Makes the region `back` well-formed: it uses values of the region `of`,
-    /// whose way back it is.
+    /// whose backward pass it is.
     pub fn finish(&mut self, of: RegionId, back: RegionId) -> Result<(), Stop> {
         sweep(&mut self.r.new, back);
         let func = &self.r.new;

@@ -1,4 +1,4 @@
-//! Sums that a loop's way back carries along.
+//! Sums that the backward pass of a loop carries along.
 //!
 //! A value used in every iteration gets a contribution in every iteration. Where that
 //! touches only some rows (the gradient of `x[i]` in a loop over `x`), the rows

@@ -15,14 +15,14 @@ use std::path::{Path, PathBuf};
 use tfc_abi::DType;
 
 pub(super) struct Rows {
-    place: Place,
+    place: Spool,
     out: BufWriter<File>,
     pub(super) dtype: DType,
     /// The first size is the number of rows so far; empty before the first ones.
     pub(super) shape: Vec<usize>,
 }
 
-enum Place {
+enum Spool {
     /// Gone when the run ends, however it ends.
     Temporary(Staged),
     /// Stays until the result is written.
@@ -35,7 +35,7 @@ impl Rows {
         let staged = Staged::new(target, Links::Refuse)?;
         let file = staged.file().try_clone().map_err(|e| cannot_write(target, &e))?;
         let out = BufWriter::with_capacity(1 << 16, file);
-        Ok(Rows { place: Place::Temporary(staged), out, dtype, shape: vec![] })
+        Ok(Rows { place: Spool::Temporary(staged), out, dtype, shape: vec![] })
     }
 
     /// Rows of a run with checkpoints; `shape` are those that an earlier part of
@@ -61,14 +61,14 @@ impl Rows {
         file.set_len(need).map_err(wrong)?;
         file.seek(SeekFrom::End(0)).map_err(wrong)?;
         let out = BufWriter::with_capacity(1 << 16, file);
-        let place = Place::Kept(path.to_path_buf());
+        let place = Spool::Kept(path.to_path_buf());
         Ok(Some(Rows { place, out, dtype, shape: shape.to_vec() }))
     }
 
     pub(super) fn path(&self) -> &Path {
         match &self.place {
-            Place::Temporary(staged) => staged.path(),
-            Place::Kept(path) => path,
+            Spool::Temporary(staged) => staged.path(),
+            Spool::Kept(path) => path,
         }
     }
 
@@ -104,7 +104,7 @@ impl Rows {
 
     /// The result is written: the rows are not needed any more.
     pub(super) fn done(self) {
-        if let Place::Kept(path) = &self.place {
+        if let Spool::Kept(path) = &self.place {
             let _ = std::fs::remove_file(path);
         }
     }

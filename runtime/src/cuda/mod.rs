@@ -38,7 +38,7 @@ type Open = fn(Code, &[u32]) -> Result<Arc<dyn Accelerator>>;
 #[repr(C)]
 pub struct Entry {
     pub(crate) open: Open,
-    pub(crate) place: Place,
+    pub(crate) place: PlaceFn,
 }
 
 /// See [`Entry`].
@@ -46,7 +46,7 @@ pub struct Entry {
 pub static TFC_CUDA: Entry = Entry { open, place: place_on };
 
 /// A plan for the CPU as one that uses the GPU of a number.
-type Place = fn(&Plan, u32, &dyn Accelerator) -> Placed;
+type PlaceFn = fn(&Plan, u32, &dyn Accelerator) -> Placed;
 
 fn place_on(plan: &Plan, number: u32, accelerator: &dyn Accelerator) -> Placed {
     place(plan, number, &|entry, step| {

@@ -6,7 +6,7 @@ use super::Run;
 use super::context::inconsistent;
 use crate::error::{Error, Result};
 use crate::net::collective::Reduce;
-use crate::queue::{Place, Queue, Turn, Waiter, Want};
+use crate::queue::{PartBytes, Queue, Turn, Waiter, Want};
 use crate::tensor::FeedView;
 use crate::{checkpoint, indices, numerics, show};
 use tfc_abi::plan::{CheckIndex, Combine, Exchange, Home, QueueAction, QueueStep, Step};
@@ -185,7 +185,7 @@ impl Run<'_> {
                 let share = group.map_or((0, 1), |g| (g.rank(), g.size()));
                 loop {
                     // Anew each time: variables may have moved during a wait.
-                    let places: Vec<Place> =
+                    let places: Vec<PartBytes> =
                         s.bufs.iter().map(|b| (self.ptr(*b), self.bytes(*b).len())).collect();
                     // SAFETY: `geometry` checked that the buffers hold `count`
                     // elements, and the variables among them are held.

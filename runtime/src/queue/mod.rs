@@ -93,7 +93,7 @@ pub enum Turn {
 }
 
 /// Bytes of one part in the caller's memory: `count` elements side by side.
-pub type Place = (*mut u8, usize);
+pub type PartBytes = (*mut u8, usize);
 
 impl Queues {
     pub fn new(plan: &Plan, sandbox: &Sandbox) -> Result<Queues> {
@@ -289,7 +289,7 @@ impl Queue {
     ///
     /// # Safety
     /// Each place has room for `count` elements of its part.
-    pub unsafe fn try_take(&self, count: usize, places: &[Place]) -> Result<Turn> {
+    pub unsafe fn try_take(&self, count: usize, places: &[PartBytes]) -> Result<Turn> {
         // SAFETY: the caller's promise.
         unsafe { self.try_take_share(count, (0, 1), places) }
     }
@@ -304,7 +304,7 @@ impl Queue {
         &self,
         count: usize,
         share: (usize, usize),
-        places: &[Place],
+        places: &[PartBytes],
     ) -> Result<Turn> {
         let (before, all) = (count * share.0, count * share.1);
         if let Some(reader) = &self.reader {
@@ -447,7 +447,12 @@ impl Queue {
     ///
     /// # Safety
     /// As [`Queue::try_take`].
-    pub unsafe fn take(&self, count: usize, places: &[Place], options: &CallOptions) -> Result<()> {
+    pub unsafe fn take(
+        &self,
+        count: usize,
+        places: &[PartBytes],
+        options: &CallOptions,
+    ) -> Result<()> {
         // SAFETY: the caller's promise.
         while unsafe { self.try_take(count, places) }? == Turn::Wait {
             self.wait_to_take(count, options)?;

@@ -10,7 +10,7 @@
 //! out must not look like those that were checked: the latter become `"trust"`.
 
 use crate::attr::AttrKind;
-use crate::op::{AttrSpec, InferCx, InferError, Place};
+use crate::op::{AttrSpec, Blame, InferCx, InferError};
 use crate::{Attr, Attrs, Dim, Op, TensorType};
 use ndarray::ArrayD;
 
@@ -37,7 +37,7 @@ pub fn valid(cx: &InferCx<'_>) -> Result<(), InferError> {
         return Ok(());
     }
     Err(InferError::new("E0532", format!("`bounds` of `{}` cannot be {given:?}", cx.op))
-        .at(Place::Attr("bounds"), format!("expected \"check\" or {other:?}")))
+        .at(Blame::Attr("bounds"), format!("expected \"check\" or {other:?}")))
 }
 
 /// Which operands of an op are indices, and what happens to one that is out of range.

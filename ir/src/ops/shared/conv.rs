@@ -31,7 +31,7 @@ pub fn kernel(cx: &InferCx<'_>, i: usize) -> Result<[i64; 2], InferError> {
                 cx.op
             ),
         )
-        .at(Place::Operand(i), format!("this is {ty}, rank {}", ty.rank())));
+        .at(Blame::Operand(i), format!("this is {ty}, rank {}", ty.rank())));
     }
     match (ty.shape[2].as_const(), ty.shape[3].as_const()) {
         (Some(h), Some(w)) => Ok([h, w]),
@@ -39,7 +39,7 @@ pub fn kernel(cx: &InferCx<'_>, i: usize) -> Result<[i64; 2], InferError> {
             "E0241",
             "the rows and columns of a filter cannot be run-time dims",
         )
-        .at(Place::Operand(i), format!("this is {ty}"))),
+        .at(Blame::Operand(i), format!("this is {ty}"))),
     }
 }
 
@@ -60,8 +60,8 @@ pub fn output(
             "E0240",
             format!("`groups` is {groups}, but must divide the {} output channels", filter[0]),
         )
-        .at(Place::Attr("groups"), "one or more")
-        .at(Place::Operand(places.1), format!("this is {}", cx.operands[places.1])));
+        .at(Blame::Attr("groups"), "one or more")
+        .at(Blame::Operand(places.1), format!("this is {}", cx.operands[places.1])));
     }
     if image[1] != filter[1].clone() * Dim::constant(groups) {
         let sees = filter[1].clone() * Dim::constant(groups);
@@ -69,8 +69,8 @@ pub fn output(
             "E0240",
             format!("the image has {} channels, but the filter is for {sees}", image[1]),
         )
-        .at(Place::Operand(places.0), format!("this is {}", cx.operands[places.0]))
-        .at(Place::Operand(places.1), format!("this is {}", cx.operands[places.1]));
+        .at(Blame::Operand(places.0), format!("this is {}", cx.operands[places.0]))
+        .at(Blame::Operand(places.1), format!("this is {}", cx.operands[places.1]));
         if groups > 1 {
             err = err.help(format!(
                 "with groups: {groups}, axis 1 of the filter counts the channels of one group"

@@ -12,7 +12,7 @@
 use crate::attr::AttrKind;
 use crate::kernel::{Ix, Reg, Scalar, ScalarOp, ScalarType};
 use crate::lower::Pull;
-use crate::op::{AttrSpec, EvalCx, Grad, InferCx, InferError, Place};
+use crate::op::{AttrSpec, Blame, EvalCx, Grad, InferCx, InferError};
 use crate::{Attr, Attrs, DType, Dim, TensorType};
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -77,7 +77,7 @@ pub fn check(cx: &InferCx<'_>) -> Result<(), InferError> {
     let key = &cx.operands[0];
     if key.rank() != 0 {
         return Err(InferError::new("E0232", format!("the key of `{}` is one number", cx.op))
-            .at(Place::Operand(0), format!("this is {key}"))
+            .at(Blame::Operand(0), format!("this is {key}"))
             .help(
                 "write an `i64[]`: a literal seed, a parameter or a counter kept in a variable",
             ));
@@ -88,14 +88,14 @@ pub fn check(cx: &InferCx<'_>) -> Result<(), InferError> {
                 "E0205",
                 format!("`{name}` of `{}` must be from 0 to {}", cx.op, u32::MAX),
             )
-            .at(Place::Attr(name), format!("this is {}", cx.attrs.int(name))));
+            .at(Blame::Attr(name), format!("this is {}", cx.attrs.int(name))));
         }
     }
     if let Some(dtype) = cx.attrs.dtype("dtype")
         && !dtype.is_float()
     {
         return Err(InferError::new("E0202", format!("`{}` makes floats", cx.op))
-            .at(Place::Attr("dtype"), format!("this is {dtype}"))
+            .at(Blame::Attr("dtype"), format!("this is {dtype}"))
             .help("use `random_bits` for integers"));
     }
     super::sizes::no_negative_size(cx, "shape")

@@ -11,7 +11,7 @@
 //! themselves. Readers can only be taken from.
 
 use crate::lower::{Lower, StepKind};
-use crate::op::{InferCx, InferError, Place};
+use crate::op::{Blame, InferCx, InferError};
 use crate::{Dim, Op, TensorType};
 use tfc_abi::plan::{Part, QueueAction, QueueInfo, QueueKind};
 
@@ -37,7 +37,7 @@ pub fn fills(op: Op) -> bool {
 pub fn source<'a>(cx: &InferCx<'a>) -> Result<&'a QueueInfo, InferError> {
     cx.var.and_then(|v| v.symbol.elements()).map(|info| &**info).ok_or_else(|| {
         InferError::new("E0440", format!("`{}` needs a queue", cx.op))
-            .at(Place::Op, "this does not name a queue")
+            .at(Blame::Op, "this does not name a queue")
             .help("declare one at the top level: `queue q: fifo(f32[2], capacity: 64)`")
     })
 }
@@ -50,7 +50,7 @@ pub fn queue<'a>(cx: &InferCx<'a>) -> Result<&'a QueueInfo, InferError> {
             "E0447",
             format!("`{}` works on queues, but `{}` is a reader", cx.op, info.name),
         )
-        .at(Place::Op, "a reader's records come from its files alone")
+        .at(Blame::Op, "a reader's records come from its files alone")
         .help(format!("take records out of it: `dequeue({})`", info.name)));
     }
     Ok(info)
@@ -89,7 +89,7 @@ pub fn check_parts(
                 if cx.operands.len() == 1 { "is" } else { "are" },
             ),
         )
-        .at(Place::Op, format!("the parts are ({})", list(&wanted))));
+        .at(Blame::Op, format!("the parts are ({})", list(&wanted))));
     }
     for (i, (have, want)) in cx.operands.iter().zip(&wanted).enumerate() {
         if have != want {
@@ -97,8 +97,8 @@ pub fn check_parts(
                 "E0445",
                 format!("part {i} of `{}` is {want}, but {have} is given", info.name),
             )
-            .at(Place::Operand(i), format!("this is {have}"))
-            .at(Place::Op, format!("the parts are ({})", list(&wanted))));
+            .at(Blame::Operand(i), format!("this is {have}"))
+            .at(Blame::Op, format!("the parts are ({})", list(&wanted))));
         }
     }
     Ok(vec![])
@@ -109,7 +109,7 @@ pub fn check_count(info: &QueueInfo, count: &Dim) -> Result<(), InferError> {
     let Some(n) = count.as_const() else { return Ok(()) };
     if n < 1 {
         return Err(InferError::new("E0446", "at least one element must be taken")
-            .at(Place::Attr("count"), format!("this is {n}")));
+            .at(Blame::Attr("count"), format!("this is {n}")));
     }
     let (room, needed) = match info.kind {
         QueueKind::Fifo { capacity } | QueueKind::Priority { capacity } => (capacity, n as u64),
@@ -126,6 +126,6 @@ pub fn check_count(info: &QueueInfo, count: &Dim) -> Result<(), InferError> {
         _ => String::new(),
     };
     Err(InferError::new("E0446", format!("`{}` can never hold {n} elements to take", info.name))
-        .at(Place::Attr("count"), format!("its capacity is {room}{draws}"))
+        .at(Blame::Attr("count"), format!("its capacity is {room}{draws}"))
         .help(format!("declare it with `capacity: {needed}` or more")))
 }

@@ -1,6 +1,6 @@
 //! What ops with one attribute entry per axis share: checks and evaluation.
 
-use crate::op::{EvalCx, InferCx, InferError, Place};
+use crate::op::{Blame, EvalCx, InferCx, InferError};
 use crate::{Attrs, DType, Dim};
 use ndarray::{ArrayD, IxDyn};
 
@@ -14,9 +14,9 @@ pub fn entries(cx: &InferCx<'_>, name: &'static str, count: usize) -> Result<(),
         "E0230",
         format!("`{name}` of `{}` needs {count} entries, but has {given}", cx.op),
     )
-    .at(Place::Attr(name), format!("this has {given}"));
+    .at(Blame::Attr(name), format!("this has {given}"));
     if let Some(x) = cx.operands.first() {
-        err = err.at(Place::Operand(0), format!("this is {x}, rank {}", x.rank()));
+        err = err.at(Blame::Operand(0), format!("this is {x}, rank {}", x.rank()));
     }
     Err(err)
 }
@@ -31,7 +31,7 @@ pub fn no_negative_size(cx: &InferCx<'_>, name: &'static str) -> Result<(), Infe
                 &cx.attrs.shape(name)[axis]
             }),
         )
-        .at(Place::Attr(name), format!("`{name}` of `{}`", cx.op))),
+        .at(Blame::Attr(name), format!("`{name}` of `{}`", cx.op))),
     }
 }
 
@@ -42,8 +42,8 @@ pub fn same_dtype(cx: &InferCx<'_>, a: usize, b: usize) -> Result<(), InferError
         return Ok(());
     }
     Err(InferError::new("E0206", format!("`{}` needs operands of one element type", cx.op))
-        .at(Place::Operand(a), format!("this is {ta}"))
-        .at(Place::Operand(b), format!("this is {tb}"))
+        .at(Blame::Operand(a), format!("this is {ta}"))
+        .at(Blame::Operand(b), format!("this is {tb}"))
         .help(super::util::convert_one(ta, tb)))
 }
 
@@ -53,7 +53,7 @@ pub fn scalar(cx: &InferCx<'_>, i: usize, what: &str) -> Result<(), InferError> 
         return Ok(());
     }
     Err(InferError::new("E0232", format!("{what} of `{}` must be a scalar", cx.op))
-        .at(Place::Operand(i), format!("this is {}", cx.operands[i])))
+        .at(Blame::Operand(i), format!("this is {}", cx.operands[i])))
 }
 
 /// The values of a shape attribute.

@@ -2,7 +2,7 @@
 
 use super::util::check_axis;
 use crate::attr::AttrKind;
-use crate::op::{AttrSpec, Eval, EvalCx, InferCx, InferError, Place};
+use crate::op::{AttrSpec, Blame, Eval, EvalCx, InferCx, InferError};
 use crate::ops::take_along;
 use crate::require::NeedsCx;
 use crate::vjp::{Emit, V};
@@ -39,8 +39,8 @@ pub fn infer_top(cx: &InferCx<'_>) -> Result<TensorType, InferError> {
     let size = &ty.shape[axis];
     if k < 0 || (size.clone() - k.into()).is_always_negative() {
         return Err(InferError::new("E0244", format!("`{}` cannot take {k} of {size}", cx.op))
-            .at(Place::Attr("k"), format!("this is {k}"))
-            .at(Place::Operand(0), format!("axis {axis} of {} has size {size}", cx.operands[0])));
+            .at(Blame::Attr("k"), format!("this is {k}"))
+            .at(Blame::Operand(0), format!("axis {axis} of {} has size {size}", cx.operands[0])));
     }
     ty.shape[axis] = k.into();
     Ok(ty)

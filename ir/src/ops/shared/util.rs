@@ -3,7 +3,7 @@
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data};
 use crate::facts::{IntRange, IntegersCx};
-use crate::op::{AttrSpec, EvalCx, InferCx, InferError, Place};
+use crate::op::{AttrSpec, Blame, EvalCx, InferCx, InferError};
 use crate::vjp::{Emit, V, VjpArgs};
 use crate::{Attr, DType, Dim, Op, TensorType};
 use ndarray::{ArrayD, Axis};
@@ -25,8 +25,8 @@ pub fn same(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
                 "E0206",
                 format!("`{}` needs operands of one element type", cx.op),
             )
-            .at(Place::Operand(0), format!("this is {}", first.dtype))
-            .at(Place::Operand(i), format!("this is {}", ty.dtype))
+            .at(Blame::Operand(0), format!("this is {}", first.dtype))
+            .at(Blame::Operand(i), format!("this is {}", ty.dtype))
             .help(convert_one(first.dtype, ty.dtype)));
         }
     }
@@ -52,8 +52,8 @@ pub fn same_shape(cx: &InferCx<'_>) -> Result<(), InferError> {
         };
         let mut err =
             InferError::new("E0203", format!("`{}` needs operands of one shape, but {how}", cx.op))
-                .at(Place::Operand(0), format!("this is {first}"))
-                .at(Place::Operand(i), format!("this is {ty}"));
+                .at(Blame::Operand(0), format!("this is {first}"))
+                .at(Blame::Operand(i), format!("this is {ty}"));
         // A name and a number, or two names, may well be equal in every run.
         if let Some(axis) = differs
             && let Some(name) =
@@ -77,7 +77,7 @@ pub fn axes(cx: &InferCx<'_>, name: &'static str, rank: usize) -> Result<Vec<usi
         let axis = check_axis(cx, name, axis, rank)?;
         if seen.contains(&axis) {
             return Err(InferError::new("E0208", format!("axis {axis} is named twice"))
-                .at(Place::Attr(name), "each axis may be named once"));
+                .at(Blame::Attr(name), "each axis may be named once"));
         }
         seen.push(axis);
     }
@@ -98,9 +98,9 @@ pub fn check_axis(
                 "E0207",
                 format!("axis {axis} is out of range for a tensor of rank {rank}"),
             )
-            .at(Place::Attr(name), format!("`{}` of `{}`", name, cx.op));
+            .at(Blame::Attr(name), format!("`{}` of `{}`", name, cx.op));
             if let Some(x) = cx.operands.first() {
-                err = err.at(Place::Operand(0), format!("this is {x}"));
+                err = err.at(Blame::Operand(0), format!("this is {x}"));
             }
             Err(match rank {
                 0 => err.help("a scalar has no axes"),
@@ -415,8 +415,8 @@ pub fn infer_arg(cx: &InferCx<'_>) -> Result<Vec<TensorType>, InferError> {
             "E0212",
             format!("`{}` along an axis without elements", cx.op),
         )
-        .at(Place::Operand(0), format!("this is {x}: axis {axis} has size 0"))
-        .at(Place::Attr("axis"), "no element to choose here"));
+        .at(Blame::Operand(0), format!("this is {x}: axis {axis} has size 0"))
+        .at(Blame::Attr("axis"), "no element to choose here"));
     }
     let shape = reduced_shape(&x.shape, &[axis], cx.attrs.bool("keep"));
     Ok(vec![TensorType::new(DType::I32, shape)])

@@ -242,7 +242,7 @@ pub fn image(cx: &InferCx<'_>, i: usize, ty: &TensorType) -> Result<(), InferErr
         "E0239",
         format!("`{}` works on images: [batch, channels, height, width]", cx.op),
     )
-    .at(Place::Operand(i), format!("this is {ty}, rank {}", ty.rank()))
+    .at(Blame::Operand(i), format!("this is {ty}, rank {}", ty.rank()))
     .help("give it the missing axes with `reshape`"))
 }
 
@@ -254,7 +254,7 @@ pub fn check(cx: &InferCx<'_>, window: &Window, pool: bool) -> Result<(), InferE
     }
     sizes::entries(cx, if pool { "window" } else { "dilation" }, 2)?;
     let bad = |name: &'static str, least: i64, values: [i64; 2]| {
-        let place = if cx.attrs.get(name).is_some() { Place::Attr(name) } else { Place::Op };
+        let place = if cx.attrs.get(name).is_some() { Blame::Attr(name) } else { Blame::Op };
         let wrong = values.into_iter().find(|v| !(least..=LIMIT).contains(v))?;
         Some(
             InferError::new("E0241", format!("`{name}` of `{}` cannot be {wrong}", cx.op))
@@ -277,8 +277,8 @@ pub fn check(cx: &InferCx<'_>, window: &Window, pool: bool) -> Result<(), InferE
             "E0241",
             format!("the padding of `{}` must be smaller than its window", cx.op),
         )
-        .at(Place::Attr("pad"), "some windows would see nothing but padding")
-        .at(Place::Attr("window"), format!("this is {:?}", window.size)));
+        .at(Blame::Attr("pad"), "some windows would see nothing but padding")
+        .at(Blame::Attr("window"), format!("this is {:?}", window.size)));
     }
     Ok(())
 }
@@ -297,7 +297,7 @@ pub fn output(cx: &InferCx<'_>, window: &Window, image: &[Dim]) -> Result<[Dim; 
                 "E0242",
                 format!("a window of {what} {reach} does not fit the {what} {padded} of the image, padding included"),
             )
-            .at(Place::Operand(0), format!("this is {}", cx.operands[0]))
+            .at(Blame::Operand(0), format!("this is {}", cx.operands[0]))
             .help("use a smaller window, or pad the image"));
         }
     }
@@ -322,7 +322,7 @@ pub fn matches(cx: &InferCx<'_>, i: usize, expected: &[Dim]) -> Result<(), Infer
     }
     let expected = TensorType::new(ty.dtype, expected.to_vec());
     Err(InferError::new("E0243", format!("`{}` got an operand of the wrong shape", cx.op))
-        .at(Place::Operand(i), format!("this is {ty}, but {expected} is needed")))
+        .at(Blame::Operand(i), format!("this is {ty}, but {expected} is needed")))
 }
 
 /// The pooling attributes of `attrs`, for the op's relatives.

@@ -9,7 +9,7 @@ use crate::build::{Builder, NodeSpec};
 use crate::diag::{Diag, Span};
 use crate::graph::Symbol;
 use crate::lower::{Lower, StepKind};
-use crate::op::{Effect, ElementKind, InferError, Place};
+use crate::op::{Blame, Effect, ElementKind, InferError};
 use crate::ops::bounds;
 use crate::text::ast::{Call, Expr, ExprKind};
 use crate::{Attr, Attrs, DType, Dim, NodeId, Op, OpDef, Tensor, TensorType, ValueId, VarId};
@@ -449,11 +449,11 @@ impl Resolver<'_> {
         let mut first = true;
         for (place, text) in &err.labels {
             let at = match place {
-                Place::Operand(i) => operands.get(*i).copied().unwrap_or(span),
-                Place::Attr(name) => {
+                Blame::Operand(i) => operands.get(*i).copied().unwrap_or(span),
+                Blame::Attr(name) => {
                     attrs.iter().find(|(n, _)| n == name).map(|(_, s)| *s).unwrap_or(op_span)
                 }
-                Place::Op => op_span,
+                Blame::Op => op_span,
             };
             diag = if first { diag.at(at, text.clone()) } else { diag.also(at, text.clone()) };
             first = false;
