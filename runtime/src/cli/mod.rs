@@ -23,6 +23,7 @@ pub mod bench;
 mod boundary;
 mod checkpoints;
 mod destinations;
+mod input;
 pub mod jobs;
 mod metrics;
 mod progress;
@@ -113,6 +114,7 @@ enum End {
 /// Runs a command line (without the program's own name) and returns the exit
 /// code.
 pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut Console<'_>) -> i32 {
+    signals::end_with_launcher();
     // Known even when the line does not parse: the error must come out right.
     let json = words.windows(2).any(|w| w[0] == "--message-format" && w[1] == "json")
         || words.iter().any(|w| w == "--message-format=json");

@@ -7,7 +7,7 @@
 use super::channel::{FIRST, Head, LET_GO, Message};
 use super::client::{Client, SLACK, rolled};
 use super::keep::PIECE;
-use super::server::{misfit, take};
+use super::server::{misfit, number, take};
 use crate::checkpoint::{self, DataFile, Fit, Save};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
@@ -21,6 +21,9 @@ pub struct Beginning {
     /// The step that is next.
     pub step: u64,
     pub from: Origin,
+    /// Where queues and readers are then, as in [`super::client::positions_at`]; nothing
+    /// where they stay as they are.
+    pub positions: Vec<i64>,
 }
 
 /// Where servers get their variables from.
@@ -49,6 +52,9 @@ impl Client {
     }
 
     fn begin(&mut self, model: &Model, begin: Beginning, age: u64) -> Result<()> {
+        if !begin.positions.is_empty() {
+            self.positions = begin.positions;
+        }
         let (flags, name) = match &begin.from {
             Origin::First | Origin::Files(_) => (FIRST, String::new()),
             Origin::Checkpoint(name) => (0, name.clone()),
@@ -78,15 +84,17 @@ impl Client {
             for v in self.layout().own() {
                 model.with_var(v as usize, |bytes| body.extend_from_slice(bytes))?;
             }
+            body.extend(self.positions.iter().flat_map(|n| n.to_le_bytes()));
         }
         self.ask(&all, "the variables", self.job.timeout + SLACK).map(drop)
     }
 
     /// Takes what the chief had of variables that are each worker's own when the job began
-    /// or went back.
+    /// or went back, and where the data was. The chief's own are its own to keep.
     pub(super) fn take_own(&mut self, model: &Model) -> Result<()> {
         let own = self.layout().own();
-        if own.is_empty() {
+        let chief = self.rank == Some(0);
+        if self.positions.is_empty() && (own.is_empty() || chief) {
             return Ok(());
         }
         let question = (0, Head::new(Message::Own, self.age, 0), vec![]);
@@ -99,7 +107,10 @@ impl Client {
         for v in own {
             values.push((v as usize, take(&mut body, self.layout().var(v))?));
         }
-        model.write_vars(values)
+        for n in &mut self.positions {
+            *n = number(&mut body)? as i64;
+        }
+        if chief { Ok(()) } else { model.write_vars(values) }
     }
 
     /// Sends servers what `read` has of their variables, piece by piece.

@@ -162,7 +162,7 @@ impl Server {
 
     /// The variables are those that were filled.
     pub(super) fn init(&self, head: Head, own: &[u8]) -> Result<Answer> {
-        if own.len() != if self.index == 0 { self.layout.own_bytes() } else { 0 } {
+        if own.len() != if self.index == 0 { self.own_bytes } else { 0 } {
             return Err(misfit("these are not the workers' own variables"));
         }
         let mut store = self.lock();

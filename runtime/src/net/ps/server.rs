@@ -17,10 +17,11 @@
 use super::super::job::Job;
 use super::super::mesh::{self, Door};
 use super::super::tls::Tls;
-use super::super::{Moment, hpack};
+use super::super::{Moment, alive, hpack};
 use super::channel::{
     BROKEN, Channel, FAILED_DATA, FAILED_IO, HEAD, Head, Message, RELEASED, STOP,
 };
+use super::client::positions_at;
 use super::keep::PIECE;
 use super::layout::{Layout, Shape};
 use super::rows;
@@ -69,6 +70,8 @@ pub struct Server {
     entry: String,
     store: Mutex<Store>,
     pub(super) changed: Condvar,
+    /// Bytes of what workers have for themselves: variables, and where the data is.
+    pub(super) own_bytes: usize,
     connections: AtomicU64,
     pub(super) profile: Option<Arc<Profile>>,
 }
@@ -91,7 +94,9 @@ impl Server {
         let layout = Layout::new(model.plan(), entry, job.servers.len())?;
         let name = model.plan().entries.get(entry).map_or(String::new(), |e| e.name.clone());
         let names = model.plan().vars.iter().map(|v| v.name.clone()).collect();
+        let own_bytes = layout.own_bytes() + 8 * positions_at(&model, entry, 0).len();
         Ok(Server {
+            own_bytes,
             model,
             layout,
             index: job.rank,
@@ -109,7 +114,8 @@ impl Server {
     }
 
     /// Serves until the chief says that the job is over, or `stop` says so and no
-    /// worker is there any more.
+    /// worker is there any more. Who is left alone for longer than workers wait for each
+    /// other, or for the job to begin, is left for good: an error.
     pub fn serve(self: Arc<Self>, job: &Job, stop: &dyn Fn() -> bool) -> Result<()> {
         mesh::outlive_peers();
         let graph = hex(&self.model.plan().graph_hash);
@@ -120,8 +126,16 @@ impl Server {
             .map_err(|e| Error::io(ErrorCode::BAD_JOB, crate::io::io_reason(&e)))?;
         let run = RandomState::new().hash_one(std::process::id()) >> 1;
         let mut over = None;
+        let patience = self.timeout.max(job.join_timeout);
+        let mut alone_since = Instant::now();
         loop {
             let store = self.lock();
+            if !store.present.is_empty() {
+                alone_since = Instant::now();
+            }
+            if alone_since.elapsed() > patience && !store.over {
+                return Err(self.left_alone(patience, job));
+            }
             if store.over {
                 let over = *over.get_or_insert_with(Instant::now);
                 // One that was started again at the end does not know who has still to
@@ -158,6 +172,7 @@ impl Server {
                 .answer(&[("tfc-job", &run.to_string()), ("tfc-entry", &entry)])
                 .and_then(|()| call.into_link(rank.unwrap_or(self.workers), run));
             let Ok(link) = linked else { continue };
+            alive::watch(link.stream.tcp(), self.timeout);
             let server = self.clone();
             let talk = move || server.talk(rank, Channel::new(link));
             // Without a thread the worker tries again.
@@ -166,6 +181,15 @@ impl Server {
         // Whoever has asked gets an answer.
         std::thread::sleep(Duration::from_millis(50));
         Ok(())
+    }
+
+    fn left_alone(&self, patience: Duration, job: &Job) -> Error {
+        let at = job.servers.get(self.index).map_or("", String::as_str);
+        let names: Vec<String> = (0..self.workers).map(|r| format!("worker {r}")).collect();
+        let text = format!("no worker has called for {} s", patience.as_secs());
+        Error::peer(ErrorCode::PEER_LATE, text)
+            .note(format!("{} of the job would find this server at {at}", names.join(", ")))
+            .help("if they only take long to start, wait longer with `--join-timeout`")
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
@@ -229,7 +253,7 @@ impl Server {
         let grads: usize = grads.map(|(_, bytes, rows)| bytes.len() + numbers(rows)).sum();
         let rows: usize = l.tables_on(self.index).iter().map(|(.., r)| 8 + 8 * r.len()).sum();
         let small: usize = l.parts.values().chain(l.shareds.values()).map(Shape::bytes).sum();
-        HEAD + grads.max(rows).max(PIECE).max(l.own_bytes()) + small + l.scalars.len() * 8 + CROSS
+        HEAD + grads.max(rows).max(PIECE).max(self.own_bytes) + small + l.scalars.len() * 8 + CROSS
     }
 
     fn answer(&self, asker: &mut Asker, head: Head, body: &[u8]) -> Result<Answer> {
