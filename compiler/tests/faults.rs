@@ -6,6 +6,7 @@
 //! |---|---|
 //! | parameter servers, chief or workers are killed or stopped for a while, in each mode | 36 |
 //! | the same of workers that train in `sync`, and of a program cut in two | 16 |
+//! | the same of a job whose data comes from readers and queues, to servers | 12 |
 //! | a process hangs for good | 3 |
 //! | the disk is full while a checkpoint is saved | 6 |
 //! | the network loses packets, is slow, is cut and healed, or cut for good | 16 |
@@ -23,7 +24,8 @@ mod support;
 #[path = "faults/wires.rs"]
 mod wires;
 
-use job::{Job, Random, project as folder, same, weights};
+use job::{Job, Random, same, weights};
+use project::project;
 use std::path::Path;
 use support::{TRAIN, ok, tfc};
 
@@ -50,7 +52,7 @@ const STEPS: usize = 500;
 
 /// A job of which one process gets signals in some step, after something was saved.
 fn disturbed(project: &Path, line: &str, at: usize, signals: &[&str], random: &mut Random) -> Job {
-    let mut job = Job::launch_in(project, &format!("{line} --checkpoint-dir ck --save-every 20"));
+    let mut job = Job::launch(project, &format!("{line} --checkpoint-dir ck --save-every 20"));
     job.disturb(at, signals, random);
     job.end();
     job.went_well();
@@ -60,7 +62,8 @@ fn disturbed(project: &Path, line: &str, at: usize, signals: &[&str], random: &m
 #[test]
 fn processes_of_jobs_with_servers() {
     let long = format!("{TRAIN} --steps {STEPS} --epochs 1000");
-    let dir = folder();
+    let dir = project();
+    let dir = dir.path();
     ok(tfc(dir, &format!("launch --ps 2 -n 3 {long} --state ps.safetensors")));
     let whole = weights(&dir.join("ps.safetensors"));
     let mut random = Random::new(12345);
@@ -71,7 +74,7 @@ fn processes_of_jobs_with_servers() {
                     let line = format!(
                         "launch --ps 2 -n 3 --restarts 5 {long} --mode {mode} --state s.safetensors"
                     );
-                    let job = disturbed(folder(), &line, role.at(2), signals, &mut random);
+                    let job = disturbed(dir, &line, role.at(2), signals, &mut random);
                     let now = weights(&job.dir().join("s.safetensors"));
                     if mode == "ps-sync" {
                         same(&whole, &now, &job.said());
@@ -89,10 +92,12 @@ fn processes_of_jobs_with_servers() {
 #[test]
 fn processes_of_jobs_without_servers() {
     let long = format!("{TRAIN} --steps {STEPS} --epochs 1000");
-    let dir = folder();
+    let dir = project();
+    let dir = dir.path();
     ok(tfc(dir, &format!("launch -n 3 {long} --state sync.safetensors")));
     let whole = weights(&dir.join("sync.safetensors"));
     let cut = job::cut_project();
+    let cut = cut.path();
     let halves = weights(&{
         ok(tfc(cut, &format!("launch -n 2 {long} --state cut.safetensors")));
         cut.join("cut.safetensors")
@@ -113,17 +118,43 @@ fn processes_of_jobs_without_servers() {
     }
 }
 
+/// Who is started again, or goes back, finds its place in readers and queues.
+#[test]
+fn processes_that_take_from_queues() {
+    let dir = job::pipeline();
+    let dir = dir.path();
+    let mut random = Random::new(31);
+    for program in ["queue", "reader"] {
+        let line = format!("launch --ps 2 -n 2 --restarts 5 ./{program} train");
+        let whole = weights(&{
+            ok(tfc(dir, &format!("{line} --state {program}.safetensors")));
+            dir.join(format!("{program}.safetensors"))
+        });
+        for role in [Role::Server, Role::Chief, Role::Worker] {
+            for signals in SIGNALS {
+                let line = format!("{line} --state s.safetensors");
+                let job = disturbed(dir, &line, role.at(2), signals, &mut random);
+                let now = weights(&job.dir().join("s.safetensors"));
+                assert_eq!(whole, now, "{program} {role:?} {signals:?}: {}", job.said());
+            }
+        }
+    }
+}
+
 /// A process that is stopped and never goes on is named when its time is over.
 #[test]
 fn processes_that_hang() {
+    let dir = project();
     let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 1s");
     for (how, at, name) in [
         ("-n 2", 1, "worker 1"),
         ("--ps 1 -n 2", 2, "worker 1"),
         ("--ps 2 -n 2", 1, "parameter server 1"),
     ] {
-        let mut job =
-            Job::launch(&format!("launch {how} {endless} --checkpoint-dir ck --save-every 20"));
+        let mut job = Job::launch(
+            dir.path(),
+            &format!("launch {how} {endless} --checkpoint-dir ck --save-every 20"),
+        );
         job.until_saved(1);
         let pid = job.children()[at];
         assert!(job::signal(pid, "-STOP"));
@@ -139,11 +170,13 @@ fn processes_that_hang() {
 /// is stopped, one behind a shell, and one that was started again.
 #[test]
 fn launchers() {
+    let dir = project();
+    let dir = dir.path();
     let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000");
     for (how, restarted) in [("-n 2", None), ("--ps 2 -n 2", None), ("--ps 2 -n 2", Some(0))] {
         let line =
             format!("launch {how} --restarts 2 {endless} --checkpoint-dir ck --save-every 20");
-        let mut job = Job::launch(&line);
+        let mut job = Job::launch(dir, &line);
         job.until_saved(1);
         if let Some(at) = restarted {
             let pid = job.children()[at];
@@ -159,9 +192,8 @@ fn launchers() {
         assert_eq!(left(), [], "of {pids:?}, {how}");
     }
     // What a shell starts is no child of the launcher's.
-    std::fs::write(folder().join("train.sh"), format!("{endless} --checkpoint-dir $1\ntrue\n"))
-        .unwrap();
-    let mut job = Job::launch("launch -n 2 bash train.sh ck");
+    std::fs::write(dir.join("train.sh"), format!("{endless} --checkpoint-dir $1\ntrue\n")).unwrap();
+    let mut job = Job::launch(dir, "launch -n 2 bash train.sh ck");
     job.until_saved(1);
     let shells = job.children();
     let pids: Vec<u32> = shells.iter().flat_map(|s| job::children(*s)).collect();

@@ -5,6 +5,10 @@
 mod agree;
 #[path = "support/certificates.rs"]
 mod certificates;
+#[path = "jobs/hostile.rs"]
+mod hostile;
+#[path = "jobs/members.rs"]
+mod members;
 #[path = "support/project.rs"]
 mod project;
 #[path = "jobs/served.rs"]
@@ -228,6 +232,22 @@ entry train() -> (loss: f32[]) {{
         for ((_, a), (_, b)) in one.iter().zip(&shared) {
             a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{name}: {a} {b}"));
         }
+    }
+    // With parameter servers too, whoever dies in between.
+    ok(tfc(dir, "launch --ps 2 -n 2 ./two train --state ps.safetensors"));
+    let served = variables(dir.join("ps.safetensors"));
+    for ((_, a), (_, b)) in one.iter().zip(&served) {
+        a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "servers: {a} {b}"));
+    }
+    ok(tfc(dir, "launch --ps 2 -n 3 ./three train --mode ps-async --staleness 1"));
+    ok(tfc(dir, "launch --ps 1 -n 3 ./three train --mode backup --need 2 --checkpoint-dir ckb"));
+    // Saved by a job with servers, gone on with by one without, and the other way round.
+    ok(tfc(dir, "launch --ps 2 -n 2 ./two train --steps 17 --checkpoint-dir ckp"));
+    ok(tfc(dir, "launch -n 2 ./two train --steps 31 --checkpoint-dir ckp --resume"));
+    let rest = "--checkpoint-dir ckp --resume --state both.safetensors";
+    ok(tfc(dir, &format!("launch --ps 1 -n 2 ./two train {rest}")));
+    for ((_, a), (_, b)) in one.iter().zip(&variables(dir.join("both.safetensors"))) {
+        a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "both: {a} {b}"));
     }
     // It goes on where it stopped, with the examples that come next.
     ok(tfc(dir, "launch -n 2 ./two train --steps 17 --checkpoint-dir ck"));

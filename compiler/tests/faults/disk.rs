@@ -1,6 +1,7 @@
 //! Disks that are full while a checkpoint is saved.
 
 use super::job::{self, Job, Weights, beside, same, weights};
+use super::project::project;
 use super::support::{TRAIN, command, ok, tfc};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,8 @@ fn undisturbed(project: &Path, how: &str) -> Weights {
 /// process that is killed meanwhile goes on from the last one that is complete.
 #[test]
 fn disks_that_are_full_for_a_while() {
-    let (whole, cut) = (job::project(), job::cut_project());
+    let (whole, cut) = (project(), job::cut_project());
+    let (whole, cut) = (whole.path(), cut.path());
     for (project, how, killed) in [
         (whole, "-n 2", None),
         (whole, "--ps 2 -n 2", None),
@@ -102,9 +104,11 @@ fn disks_that_are_full_for_a_while() {
 /// No room for the last checkpoint is an error; the one before stays, and is enough.
 #[test]
 fn disks_that_stay_full() {
+    let project = project();
+    let project = project.path();
     for (how, who) in [("-n 2", "ck"), ("--ps 2 -n 2", "parameter server")] {
-        let right = undisturbed(job::project(), how);
-        let dir = beside(job::project());
+        let right = undisturbed(project, how);
+        let dir = beside(project);
         let begun = format!("{TRAIN} --steps 50 --epochs 1000 --checkpoint-dir ck");
         ok(tfc(&dir, &format!("launch {how} {begun}")));
         let saved = job::checkpoints(&dir.join("ck"));

@@ -1,12 +1,11 @@
 //! A job that something happens to.
 
-pub(crate) use super::project::project as make;
 use super::support::{command, ok, run, tfc, variables};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Longer than any job here may take, whatever else this machine does.
@@ -26,35 +25,54 @@ impl Random {
     }
 }
 
-/// The folder of the program `m`, made once.
-pub(crate) fn project() -> &'static Path {
-    static MADE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    MADE.get_or_init(make).path()
+/// The same network, its two layers on two tasks.
+pub(crate) fn cut_project() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let (front, back) = (" on \"/job:front/task:0\"", " on \"/job:back/task:0\"");
+    let mut graph = super::project::GRAPH.to_owned();
+    for (line, place) in [
+        ("var w1: f32[12, 16] = nn.glorot(seed: 1)", front),
+        ("var b1: f32[16] = zeros", front),
+        ("var w2: f32[16, 3] = nn.glorot(seed: 2)", back),
+        ("var b2: f32[3] = zeros", back),
+    ] {
+        graph = graph.replace(line, &format!("{line}{place}"));
+    }
+    std::fs::write(dir.path().join("m.graph"), graph).unwrap();
+    let cluster = "[job.front]\ntasks = 1\n[job.back]\ntasks = 1\n";
+    std::fs::write(dir.path().join("c.toml"), cluster).unwrap();
+    ok(tfc(dir.path(), "compile m.graph --cluster c.toml -o m"));
+    ok(run(dir.path(), "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
+    dir
 }
 
-/// The same network, its two layers on two tasks.
-pub(crate) fn cut_project() -> &'static Path {
-    static MADE: OnceLock<tempfile::TempDir> = OnceLock::new();
-    let make = || {
-        let dir = tempfile::tempdir().unwrap();
-        let (front, back) = (" on \"/job:front/task:0\"", " on \"/job:back/task:0\"");
-        let mut graph = super::project::GRAPH.to_owned();
-        for (line, place) in [
-            ("var w1: f32[12, 16] = nn.glorot(seed: 1)", front),
-            ("var b1: f32[16] = zeros", front),
-            ("var w2: f32[16, 3] = nn.glorot(seed: 2)", back),
-            ("var b2: f32[3] = zeros", back),
-        ] {
-            graph = graph.replace(line, &format!("{line}{place}"));
-        }
-        std::fs::write(dir.path().join("m.graph"), graph).unwrap();
-        let cluster = "[job.front]\ntasks = 1\n[job.back]\ntasks = 1\n";
-        std::fs::write(dir.path().join("c.toml"), cluster).unwrap();
-        ok(tfc(dir.path(), "compile m.graph --cluster c.toml -o m"));
-        ok(run(dir.path(), "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
-        dir
+/// A folder of programs that take rows from a file: through a queue that shuffles them, and
+/// as they come.
+pub(crate) fn pipeline() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let graph = |queue: &str, take: &str| {
+        format!(
+            "graph p\nuse optim\n\
+                 reader rows: csv(\"data.csv\", f32[3], f32[], epochs: 400)\n{queue}\
+                 var w: f32[3] = zeros\n\
+                 entry train() -> (loss: f32[]) {{\n  (x, y) = dequeue_many({take}, count: 10)\n  \
+                 e = sum(x * w, axes: [1]) - y\n  loss = mean(e * e)\n  \
+                 minimize loss over [w] with optim.adam(lr: 0.01)\n  return loss\n}}\n"
+        )
     };
-    MADE.get_or_init(make).path()
+    let mixed = "queue mixed: shuffle(f32[3], f32[], capacity: 64, min: 20, seed: 5)\n\
+                     runner fill() {\n  (x, y) = dequeue(rows)\n  enqueue(mixed, x, y)\n}\n";
+    for (name, queue, take) in [("queue", mixed, "mixed"), ("reader", "", "rows")] {
+        std::fs::write(dir.path().join(format!("{name}.graph")), graph(queue, take)).unwrap();
+        ok(tfc(dir.path(), &format!("compile {name}.graph -o {name}")));
+    }
+    let row = |i: usize| {
+        let x = [i % 7, i % 5, i % 3].map(|n| n as f32 / 4.0 - 0.5);
+        format!("{},{},{},{}\n", x[0], x[1], x[2], x[0] - 2.0 * x[1] + 0.5 * x[2])
+    };
+    let rows: String = (0..100).map(row).collect();
+    std::fs::write(dir.path().join("data.csv"), rows).unwrap();
+    dir
 }
 
 /// A folder of a job's own, with the program and the data of another.
@@ -160,12 +178,8 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    pub(crate) fn launch(line: &str) -> Job {
-        Job::launch_in(project(), line)
-    }
-
     /// In a folder beside that of a program.
-    pub(crate) fn launch_in(project: &Path, line: &str) -> Job {
+    pub(crate) fn launch(project: &Path, line: &str) -> Job {
         let dir = beside(project);
         Job::start(dir.clone(), command(&dir, env!("CARGO_BIN_EXE_tfc"), line))
     }

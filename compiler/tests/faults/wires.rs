@@ -3,6 +3,7 @@
 
 use super::job::{self, Process, Random, Weights, beside, weights};
 use super::network::{AT, Hosts};
+use super::project::project;
 use super::support::{TRAIN, close, command, ok, run};
 use std::path::Path;
 use std::time::Duration;
@@ -46,15 +47,28 @@ fn start(hosts: &Hosts, dir: &Path, kind: Kind, steps: usize, more: &str) -> Vec
     all
 }
 
-fn folder(kind: Kind) -> std::path::PathBuf {
-    beside(if kind == Kind::Cut { job::cut_project() } else { job::project() })
+/// The programs.
+struct Programs {
+    whole: tempfile::TempDir,
+    cut: tempfile::TempDir,
 }
 
-/// What one process learns.
-fn alone(steps: usize) -> Weights {
-    let dir = beside(job::project());
-    ok(run(&dir, &format!("{TRAIN} --steps {steps} --epochs 100000 --state one.safetensors")));
-    weights(&dir.join("one.safetensors"))
+impl Programs {
+    fn new() -> Programs {
+        Programs { whole: project(), cut: job::cut_project() }
+    }
+
+    /// A folder for a job.
+    fn folder(&self, kind: Kind) -> std::path::PathBuf {
+        beside(if kind == Kind::Cut { self.cut.path() } else { self.whole.path() })
+    }
+
+    /// What one process learns.
+    fn alone(&self, steps: usize) -> Weights {
+        let dir = self.folder(Kind::Sync);
+        ok(run(&dir, &format!("{TRAIN} --steps {steps} --epochs 100000 --state one.safetensors")));
+        weights(&dir.join("one.safetensors"))
+    }
 }
 
 fn until_saved(dir: &Path, processes: &mut [Process]) {
@@ -86,9 +100,10 @@ const KINDS: [Kind; 5] = [
 #[test]
 fn cables_that_are_bad() {
     let Some(hosts) = Hosts::new() else { return };
-    let one = alone(60);
+    let programs = Programs::new();
+    let one = programs.alone(60);
     for (kind, loss) in KINDS.into_iter().zip([20, 20, 20, 20, 10]) {
-        let dir = folder(kind);
+        let dir = programs.folder(kind);
         hosts.line.worsen(Duration::from_millis(1), loss);
         let before = hosts.line.counts();
         let mut job = start(&hosts, &dir, kind, 60, "--state s.safetensors");
@@ -103,11 +118,12 @@ fn cables_that_are_bad() {
 #[test]
 fn cables_that_are_put_back() {
     let Some(hosts) = Hosts::new() else { return };
-    let one = alone(500);
+    let programs = Programs::new();
+    let one = programs.alone(500);
     let mut random = Random::new(4242);
     for round in 0..2 {
         for kind in KINDS {
-            let dir = folder(kind);
+            let dir = programs.folder(kind);
             let mut job =
                 start(&hosts, &dir, kind, 500, "--state s.safetensors --peer-timeout 30s");
             until_saved(&dir, &mut job);
@@ -126,8 +142,9 @@ fn cables_that_are_put_back() {
 #[test]
 fn cables_that_stay_out() {
     let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
     for kind in [Kind::Sync, Kind::Served("ps-sync"), Kind::Cut] {
-        let dir = folder(kind);
+        let dir = programs.folder(kind);
         let brief = "--peer-timeout 2s --join-timeout 3s";
         let mut job = start(&hosts, &dir, kind, 1_000_000, brief);
         until_saved(&dir, &mut job);
@@ -149,7 +166,7 @@ fn cables_that_stay_out() {
         let mut job =
             start(&hosts, &dir, kind, last as usize + 100, "--resume --state s.safetensors");
         job.iter_mut().for_each(Process::ok);
-        let whole = alone(last as usize + 100);
+        let whole = programs.alone(last as usize + 100);
         right(kind, &whole, &dir, &job[0].said());
     }
 }

@@ -80,7 +80,7 @@ fn rows_and_scalars_and_what_workers_are_fed() {
 
 /// Words of a text, and which class it is of. The table is large enough to be taken by
 /// rows, and is gathered from twice.
-fn words(rows: usize, optimizer: &str) -> String {
+pub(crate) fn words(rows: usize, optimizer: &str) -> String {
     format!(
         "graph m
 use nn

@@ -36,6 +36,7 @@ mod stream;
 mod sums;
 mod tasks;
 mod team;
+mod trace;
 
 use crate::call::CallOptions;
 use crate::checkpoint;
@@ -140,6 +141,9 @@ fn command(
     args: &Args,
     console: &mut Console<'_>,
 ) -> Result<End> {
+    if args.trace_job.is_some() {
+        crate::profile::trace_process();
+    }
     let plan = program.plan()?;
     if args.help
         && let Some(word) = args.words.first()
@@ -204,7 +208,9 @@ fn command(
         destinations::check(&session)?;
         session.advise(console);
     }
-    session.execute(program, bench, console)
+    let end = session.execute(program, bench, console)?;
+    trace::alone(&session, console)?;
+    Ok(end)
 }
 
 /// How the calls of a command are made.

@@ -12,10 +12,11 @@ use super::input::Input;
 use super::metrics::Metrics;
 use super::sums::Sums;
 use super::team::{self, Team};
-use super::{Console, End, Program, Ran, Session, signals};
+use super::{Console, End, Program, Ran, Session, signals, trace};
 use crate::checkpoint::{self, Manifest};
 use crate::error::{Error, ErrorCode, Result, list};
 use crate::model::{Model, ModelOptions};
+use crate::net::clock::Offset;
 use crate::net::job::Job;
 use crate::net::ps::carry::{self, Beginning, Origin};
 use crate::net::ps::client::{Client, Stepped, again, positions_at};
@@ -122,6 +123,9 @@ impl Served {
                 tasks: None,
                 options: super::call_options(args),
             };
+            if let Some(text) = self.job.introduction() {
+                session.say(console, &text);
+            }
             session.say(
                 console,
                 &format!(
@@ -216,7 +220,8 @@ impl Served {
         let first = Some(first);
         let (model, started) = (&*model, Instant::now());
         let input = &mut input;
-        let mut worker = Worker { served: self, session, model, client, first, input, started };
+        let mut worker =
+            Worker { served: self, session, model, client, first, input, started, clocks: vec![] };
         // The job may go back before all is saved.
         loop {
             let ran = worker.train(checkpoints.as_mut(), console)?;
@@ -301,6 +306,9 @@ struct Worker<'a> {
     first: Option<Beginning>,
     input: &'a mut Input,
     started: Instant,
+    /// How far the clocks of servers are ahead, if a trace is wanted: the chief's of all of
+    /// them, others' of the first.
+    clocks: Vec<Offset>,
 }
 
 impl Worker<'_> {
@@ -351,6 +359,7 @@ impl Worker<'_> {
         let (session, job) = (self.session, &self.served.job);
         let again = job.timeout;
         let first = self.sync(job.join_timeout.max(again), console)?;
+        self.align()?;
         let (mut step, total) = (first, self.input.steps());
         let mut told = false;
         let mut part_of = u64::MAX;
@@ -450,6 +459,24 @@ impl Worker<'_> {
         }
     }
 
+    /// Finds out how far clocks are apart, if a trace is wanted and that is not known.
+    fn align(&mut self) -> Result<()> {
+        if self.session.args.trace_job.is_none() || !self.clocks.is_empty() {
+            return Ok(());
+        }
+        let servers = if self.is_chief() { self.served.job.servers.len() } else { 1 };
+        let mut clocks = vec![];
+        for server in 0..servers {
+            match self.client.clock(server) {
+                // The next step finds out what is wrong with it.
+                Err(e) if again(&e) => return Ok(()),
+                clock => clocks.push(clock?),
+            }
+        }
+        self.clocks = clocks;
+        Ok(())
+    }
+
     /// As [`Session::save`], of what servers have.
     fn save(
         &mut self,
@@ -503,6 +530,11 @@ impl Worker<'_> {
         console: &mut Console<'_>,
     ) -> Result<Option<End>> {
         let done = ran.steps;
+        let wanted = self.session.args.trace_job.is_some();
+        if wanted && !self.is_chief() {
+            // The job does not fail because nobody can see how it ran.
+            let _ = self.client.hand_in(self.clocks.first().copied().unwrap_or_default());
+        }
         if self.settled(done, console, &mut |client, _| client.leave())?.is_none() {
             return Ok(None);
         }
@@ -540,6 +572,12 @@ impl Worker<'_> {
                 return Ok(None);
             }
         };
+        if wanted {
+            match self.client.traces(&self.clocks) {
+                Ok(all) => trace::write(self.session, all, console)?,
+                Err(e) => self.session.warn(console, &e),
+            }
+        }
         // With the variables safe, the others are free to go, and then the servers.
         let released = match &self.session.args.checkpoint_dir {
             Some(_) => self.settled(done, console, &mut |client, _| client.release()).map(drop),

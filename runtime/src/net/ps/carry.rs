@@ -4,13 +4,15 @@
 //! Nothing here ever has a whole table: it travels in pieces, or not at all, because
 //! servers read and write their own files of a checkpoint.
 
+use super::super::clock::{self, Offset};
 use super::channel::{FIRST, Head, LET_GO, Message};
 use super::client::{Client, SLACK, rolled};
 use super::keep::PIECE;
-use super::server::{misfit, number, take};
+use super::server::{OWN_TRACE, misfit, number, take};
 use crate::checkpoint::{self, DataFile, Fit, Save};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
+use crate::profile::Trace;
 use crate::tensor::{FeedView, TensorBuf, byte_len};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -351,6 +353,48 @@ impl Client {
     pub(super) fn let_go(&mut self) {
         let head = Head { flags: LET_GO, ..Head::new(Message::Hold, self.age, 0) };
         let _ = self.ask(&self.everybody(head), "that updates go on", self.job.timeout + SLACK);
+    }
+}
+
+impl Client {
+    /// How far a server's clock is ahead of this process's.
+    pub fn clock(&mut self, server: usize) -> Result<Offset> {
+        let before = self.traffic;
+        let found = clock::ask(|| {
+            let question = (server, Head::new(Message::Clock, self.age, 0), vec![]);
+            let answers = self.ask(&[question], "what time it is", self.job.timeout)?;
+            let mut body = answers.first().map_or(&[][..], |(_, body)| body);
+            Ok(number(&mut body)? as i64)
+        });
+        self.set_apart(before);
+        found
+    }
+
+    /// Leaves what this worker did for the chief, with its distance to the first server's
+    /// clock.
+    pub fn hand_in(&mut self, clock: Offset) -> Result<()> {
+        let Some(rank) = self.rank else { return Ok(()) };
+        let trace = Trace::of_process(rank, clock, clock::MOST).to_bytes();
+        let question = (0, Head::new(Message::Trace, self.age, 0), trace);
+        self.ask(&[question], "what was done", self.job.timeout + SLACK).map(drop)
+    }
+
+    /// What all processes of the job did, by this one's clock. `clocks` are those of the
+    /// servers.
+    pub fn traces(&mut self, clocks: &[Offset]) -> Result<Vec<Trace>> {
+        let before = self.traffic;
+        let mut out = vec![Trace::of_process(0, Offset::default(), usize::MAX)];
+        let first = clocks.first().copied().unwrap_or_default();
+        let workers = (1..self.job.size as u64).map(|r| (0, r, first.back()));
+        let servers = clocks.iter().enumerate().map(|(s, c)| (s, OWN_TRACE, c.back()));
+        for (server, whose, to_here) in workers.chain(servers).collect::<Vec<_>>() {
+            let question = (server, Head::new(Message::Traces, self.age, whose), vec![]);
+            let answers = self.ask(&[question], "what was done", self.job.timeout + SLACK)?;
+            let trace = answers.first().and_then(|(_, body)| Trace::from_bytes(body));
+            out.extend(trace.map(|t| Trace { clock: t.clock.then(to_here), ..t }));
+        }
+        self.set_apart(before);
+        Ok(out)
     }
 }
 

@@ -200,7 +200,7 @@ impl Client {
         let asked = Instant::now();
         let deadline = asked + wait;
         let moment = Moment { sequence: 0, deadline, what, place: &place };
-        let mut failed = None;
+        let mut failed: Option<Error> = None;
         for (server, head, body) in questions {
             let sent = self
                 .call(*server, deadline)
@@ -208,7 +208,7 @@ impl Client {
             self.traffic[0] += body.len() as u64;
             if let Err(e) = sent {
                 self.channels[*server] = None;
-                failed = Some(named(e, *server));
+                fail(&mut failed, named(e, *server));
             }
         }
         let mut answers = vec![];
@@ -222,8 +222,10 @@ impl Client {
             let got = self.channel(*server).and_then(|c| c.receive(&mut body, limit, &moment));
             self.waited[*server] += started.elapsed();
             match got {
+                // It has not what this process knows it had.
+                Ok(head) if head.kind == Message::Rolled => fail(&mut failed, rolled()),
                 Ok(head) if head.kind == Message::Failed => {
-                    failed = Some(said(*server, head.flags, &String::from_utf8_lossy(&body)));
+                    fail(&mut failed, said(*server, head.flags, &String::from_utf8_lossy(&body)));
                 }
                 Ok(head) => {
                     self.traffic[1] += body.len() as u64;
@@ -231,7 +233,7 @@ impl Client {
                 }
                 Err(e) => {
                     self.channels[*server] = None;
-                    failed = Some(named(e, *server));
+                    fail(&mut failed, named(e, *server));
                 }
             }
         }
@@ -696,6 +698,14 @@ impl Client {
             return Err(rolled());
         }
         Ok(counts)
+    }
+}
+
+/// Of several reasons, one that trying again may do away with: that a server was lost is why
+/// another one has waited in vain.
+fn fail(failed: &mut Option<Error>, e: Error) {
+    if !failed.as_ref().is_some_and(again) {
+        *failed = Some(e);
     }
 }
 

@@ -14,12 +14,13 @@
 //!   variables of the age they were computed with.
 //! - Sums are formed in the order of the ranks.
 
+use super::super::clock::{self, Offset};
 use super::super::job::Job;
 use super::super::mesh::{self, Door};
 use super::super::tls::Tls;
 use super::super::{Moment, alive, hpack};
 use super::channel::{
-    BROKEN, Channel, FAILED_DATA, FAILED_IO, HEAD, Head, Message, RELEASED, STOP,
+    BROKEN, Channel, FAILED_DATA, FAILED_IO, HEAD, Head, KINDS, Message, RELEASED, STOP,
 };
 use super::client::positions_at;
 use super::keep::PIECE;
@@ -29,7 +30,7 @@ use super::store::{Store, Vars};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
-use crate::profile::{self, Profile};
+use crate::profile::{self, Profile, Trace};
 use crate::tensor::TensorBuf;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, RandomState};
@@ -47,6 +48,9 @@ pub(super) const CROSS: usize = 64 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 /// As good as no deadline: a worker says something when it has something to say.
 const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `Traces`: the server's own.
+pub(super) const OWN_TRACE: u64 = u64::MAX;
 
 /// When gradients are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +84,8 @@ pub struct Server {
 pub(super) type Answer = (Head, Vec<u8>);
 
 /// What is known of one connection.
-struct Asker {
+#[doc(hidden)]
+pub struct Asker {
     /// None for somebody who looks on.
     rank: Option<usize>,
     connection: u64,
@@ -214,21 +219,10 @@ impl Server {
             };
             let Ok(head) = channel.receive(&mut body, limit, &moment(LONG)) else { break };
             let started = Instant::now();
-            let answered = self.answer(&mut asker, head, &body);
+            let (answer, out) = self.respond(&mut asker, head, &body);
             if let Some(profile) = &self.profile {
                 profile.note(&format!("{:?}", head.kind).to_lowercase(), started);
             }
-            let (answer, out) = match answered {
-                Ok(answer) => answer,
-                Err(e) => {
-                    let flags = match e.kind() {
-                        ErrorKind::Data | ErrorKind::Usage => FAILED_DATA,
-                        ErrorKind::Io => FAILED_IO,
-                        ErrorKind::Peer | ErrorKind::Bug => 0,
-                    };
-                    (Head { flags, ..Head::new(Message::Failed, 0, 0) }, cut(e.to_string()))
-                }
-            };
             if channel.send(answer, &out, &moment(self.timeout)).is_err() {
                 break;
             }
@@ -243,6 +237,40 @@ impl Server {
         }
         drop(store);
         self.changed.notify_all();
+    }
+
+    /// The answer to a message, or why there is none.
+    fn respond(&self, asker: &mut Asker, head: Head, body: &[u8]) -> Answer {
+        self.answer(asker, head, body).unwrap_or_else(|e| {
+            let flags = match e.kind() {
+                ErrorKind::Data | ErrorKind::Usage => FAILED_DATA,
+                ErrorKind::Io => FAILED_IO,
+                ErrorKind::Peer | ErrorKind::Bug => 0,
+            };
+            (Head { flags, ..Head::new(Message::Failed, 0, 0) }, cut(e.to_string()))
+        })
+    }
+
+    /// Somebody who asks, as if over a connection of their own. For tests.
+    #[doc(hidden)]
+    pub fn asker(&self, rank: Option<usize>) -> Asker {
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        Asker { rank, connection, seen: None }
+    }
+
+    /// What is answered to the bytes of a message: the kind of the answer as its head has
+    /// it, and the body. None where the connection would end. For tests.
+    #[doc(hidden)]
+    pub fn reply(
+        &self,
+        asker: &mut Asker,
+        head: &[u8; HEAD],
+        body: &[u8],
+    ) -> Option<(u32, Vec<u8>)> {
+        let head = Head::read(head).filter(|h| h.len == body.len() && h.len <= self.limit())?;
+        let (answer, out) = self.respond(asker, head, body);
+        let kind = KINDS.iter().position(|k| *k == answer.kind)?;
+        Some((kind as u32, out))
     }
 
     /// The largest message that means anything here.
@@ -272,11 +300,11 @@ impl Server {
                 asker.seen = (store.age > 0).then(|| store.vars.clone());
                 Ok((Head::new(Message::Ok, store.age, store.step), vec![]))
             }
-            Message::Get => self.get(asker.seen.as_ref(), body),
-            Message::Fit => {
-                let seen = asker.seen.as_ref().ok_or_else(|| misfit("nothing was looked at"))?;
-                self.unfit(seen).map(|()| (Head::new(Message::Ok, 0, 0), vec![]))
-            }
+            Message::Get | Message::Fit => match &asker.seen {
+                None => Ok(rolled(&self.lock())),
+                Some(seen) if head.kind == Message::Get => self.get(seen, body),
+                Some(seen) => self.unfit(seen).map(|()| (Head::new(Message::Ok, 0, 0), vec![])),
+            },
             Message::Hold => self.hold(connection, head),
             Message::Cut => self.cut(connection, head, body),
             Message::Save => {
@@ -302,6 +330,29 @@ impl Server {
             Message::Push => self.push(worker()?, head, body),
             Message::Shared => self.shared(worker()?, head, body),
             Message::Apply => self.apply(worker()?, head, body),
+            Message::Clock => {
+                let store = self.lock();
+                let time = clock::now().to_le_bytes().to_vec();
+                Ok((Head::new(Message::Ok, store.age, store.step), time))
+            }
+            Message::Trace => {
+                let rank = worker()?;
+                if body.len() > clock::MOST {
+                    return Err(misfit("more than anybody has to say"));
+                }
+                self.lock().traces.insert(rank, body.to_vec());
+                Ok((Head::new(Message::Ok, 0, 0), vec![]))
+            }
+            Message::Traces => {
+                worker()?;
+                let of = usize::try_from(head.step).ok();
+                let known = of.and_then(|rank| self.lock().traces.get(&rank).cloned());
+                let number = profile::SERVERS + self.index;
+                let own = || Trace::of_process(number, Offset::default(), clock::MOST).to_bytes();
+                let asked = head.step == OWN_TRACE && self.profile.is_some();
+                let body = if asked { own() } else { known.unwrap_or_default() };
+                Ok((Head::new(Message::Ok, 0, 0), body))
+            }
             Message::Done
             | Message::Release
             | Message::Stop
@@ -398,7 +449,13 @@ impl Server {
 /// The answer to a question about variables of another age.
 pub(super) fn stale(store: &Store, head: Head) -> Option<Answer> {
     let other = store.age != head.age || store.age <= store.broken;
-    other.then(|| (Head::new(Message::Rolled, store.age, store.step), vec![]))
+    other.then(|| rolled(store))
+}
+
+/// The answer to who goes on with what this server does not know of: it was started again
+/// since.
+pub(super) fn rolled(store: &Store) -> Answer {
+    (Head::new(Message::Rolled, store.age, store.step), vec![])
 }
 
 pub(super) fn find<'a, T: Borrow<TensorBuf>>(
