@@ -82,7 +82,7 @@ impl Worker {
         let bare = self.module.model.is_bare();
         let mut give = || {
             let from = if bare { Origin::First } else { Origin::Model };
-            Ok(Beginning { step, from })
+            Ok(Beginning { step, from, positions: vec![] })
         };
         let chief = self.job.rank == 0;
         let give: Option<&mut dyn FnMut() -> tfc_runtime::Result<Beginning>> =

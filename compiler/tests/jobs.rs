@@ -3,46 +3,25 @@
 
 #[path = "jobs/agree.rs"]
 mod agree;
+#[path = "support/certificates.rs"]
+mod certificates;
+#[path = "jobs/hostile.rs"]
+mod hostile;
+#[path = "jobs/members.rs"]
+mod members;
+#[path = "support/project.rs"]
+mod project;
 #[path = "jobs/served.rs"]
 mod served;
 #[path = "jobs/state.rs"]
 mod state;
 mod support;
 
+use project::{GRAPH, project};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use support::{TRAIN, close, command, ok, run, tfc, variables};
-
-const GRAPH: &str = "graph m
-use nn
-use optim
-dim B
-var w1: f32[12, 16] = nn.glorot(seed: 1)
-var b1: f32[16] = zeros
-var w2: f32[16, 3] = nn.glorot(seed: 2)
-var b2: f32[3] = zeros
-func net(x: f32[B, 12]) -> f32[B, 3] { return tanh(x @ w1 + b1) @ w2 + b2 }
-entry predict(x: f32[B, 12]) -> (class: i32[B]) { return argmax(net(x), axis: 1) }
-entry train(x: f32[B, 12], y: i32[B]) -> (loss: f32[]) {
-  loss = mean(nn.softmax_xent(net(x), y))
-  minimize loss over [w1, b1, w2, b2] through optim.clip_global_norm(limit: 1.0) with optim.adam(lr: 1e-2)
-  return loss
-}
-entry data(seed: i64[]) -> (x: f32[96, 12], y: i32[96]) {
-  x = random_normal(seed, shape: [96, 12], dtype: f32)
-  return x, argmax(x[:, :3] + x[:, 3:6], axis: 1)
-}
-";
-
-/// A folder with the program `m`, and data.
-fn project() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("m.graph"), GRAPH).unwrap();
-    ok(tfc(dir.path(), "compile m.graph -o m"));
-    ok(run(dir.path(), "./m data --feed seed=7 --out x=x.npy --out y=y.npy"));
-    dir
-}
 
 #[test]
 fn workers_learn_what_one_process_learns() {
@@ -253,6 +232,22 @@ entry train() -> (loss: f32[]) {{
         for ((_, a), (_, b)) in one.iter().zip(&shared) {
             a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{name}: {a} {b}"));
         }
+    }
+    // With parameter servers too, whoever dies in between.
+    ok(tfc(dir, "launch --ps 2 -n 2 ./two train --state ps.safetensors"));
+    let served = variables(dir.join("ps.safetensors"));
+    for ((_, a), (_, b)) in one.iter().zip(&served) {
+        a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "servers: {a} {b}"));
+    }
+    ok(tfc(dir, "launch --ps 2 -n 3 ./three train --mode ps-async --staleness 1"));
+    ok(tfc(dir, "launch --ps 1 -n 3 ./three train --mode backup --need 2 --checkpoint-dir ckb"));
+    // Saved by a job with servers, gone on with by one without, and the other way round.
+    ok(tfc(dir, "launch --ps 2 -n 2 ./two train --steps 17 --checkpoint-dir ckp"));
+    ok(tfc(dir, "launch -n 2 ./two train --steps 31 --checkpoint-dir ckp --resume"));
+    let rest = "--checkpoint-dir ckp --resume --state both.safetensors";
+    ok(tfc(dir, &format!("launch --ps 1 -n 2 ./two train {rest}")));
+    for ((_, a), (_, b)) in one.iter().zip(&variables(dir.join("both.safetensors"))) {
+        a.iter().zip(b).for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "both: {a} {b}"));
     }
     // It goes on where it stopped, with the examples that come next.
     ok(tfc(dir, "launch -n 2 ./two train --steps 17 --checkpoint-dir ck"));

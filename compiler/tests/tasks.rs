@@ -1,12 +1,15 @@
 //! A program that was cut for a cluster: its tasks together compute what one process
 //! computes; certificates, predictions, and networks that fail.
 
+#[path = "support/certificates.rs"]
+mod certificates;
 mod support;
 
+use certificates::certificates;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use support::{TRAIN, certificates, close, command, ok, run, tfc, variables};
+use support::{TRAIN, close, command, ok, run, tfc, variables};
 
 /// The same network, its two layers on two tasks.
 const CUT: &str = "graph m

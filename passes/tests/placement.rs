@@ -352,6 +352,52 @@ fn what_cannot_be_is_an_error_with_both_places() {
     }
 }
 
+/// A loop or a branch on two tasks, however deep inside and whether or not a gradient is
+/// taken of it: both places are named, by what is there and by the task.
+#[test]
+fn loops_and_branches_on_two_tasks_are_errors_with_both() {
+    let (a, b) = ("on \"/job:a/task:0\"", "on \"/job:a/task:1\"");
+    let bodies = [
+        // The body of a loop.
+        format!(
+            "(_i, y) = while (i = 0, y = x) i < 3 {{\n z = exp(y) {a}\n w = sin(z) {b}\n \
+             yield i + 1, w\n }}"
+        ),
+        // Its condition and its body.
+        format!(
+            "(_i, y) = while (i = 0, y = x) sum(sin(y) {a}) < 3.0 {{\n w = sin(y) {b}\n \
+             yield i + 1, w\n }}"
+        ),
+        // Two branches, and one branch and its condition.
+        format!(
+            "y = if sum(x) > 0.0 {{\n p = exp(x) {a}\n yield p\n }} else {{\n q = sin(x) {b}\n yield q\n }}"
+        ),
+        // A branch in a loop, a loop in a branch.
+        format!(
+            "(_i, y) = while (i = 0, y = x) i < 3 {{\n z = exp(y) {a}\n w = if sum(z) > 0.0 {{\n \
+             q = sin(z) {b}\n yield q\n }} else {{ yield z }}\n yield i + 1, w\n }}"
+        ),
+        format!(
+            "y = if sum(x) > 0.0 {{\n p = exp(x) {a}\n (_i, r) = while (i = 0, r = p) i < 3 {{\n \
+             w = sin(r) {b}\n yield i + 1, w\n }}\n yield r\n }} else {{ yield x }}"
+        ),
+    ];
+    for body in bodies {
+        for gradient in ["sum(y)", "sum(y) + sum(grad(sum(y), wrt: x))"] {
+            let source = format!(
+                "graph g\nentry f(x: f32[4]) -> (t: f32[]) {{\n {body}\n return {gradient}\n}}\n"
+            );
+            let diags = cut(&source, 2).err().unwrap_or_else(|| panic!("{source}"));
+            assert_eq!(diags[0].code, "E0417", "{source} {diags:?}");
+            assert_eq!(diags[0].labels.len(), 2, "{source} {diags:?}");
+            let said: String = diags[0].labels.iter().map(|l| l.text.as_str()).collect();
+            for task in ["/job:a/task:0", "/job:a/task:1"] {
+                assert!(said.contains(task), "{source} {said}");
+            }
+        }
+    }
+}
+
 /// Without a word from the user: work that can be done at the same time is, when it is
 /// worth the messages, and stays together when it is not; the reasons are said.
 #[test]

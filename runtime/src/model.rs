@@ -55,6 +55,8 @@ pub struct Model {
     sandbox: Sandbox,
     /// The processes it trains with.
     group: std::sync::OnceLock<Arc<Group>>,
+    /// Which of how many processes this one is, to queues and readers.
+    share: std::sync::OnceLock<(usize, usize)>,
     /// The tasks it was cut for.
     pub(crate) parts: Parts,
     /// Where `print` goes; standard error if nowhere.
@@ -285,6 +287,7 @@ impl Model {
             directory: Mutex::default(),
             sandbox: options.sandbox,
             group: std::sync::OnceLock::new(),
+            share: std::sync::OnceLock::new(),
             parts: Parts::default(),
             print: options.print,
             _keep: options.keep,
@@ -525,6 +528,21 @@ impl Model {
 
     pub fn group(&self) -> Option<&Arc<Group>> {
         self.group.get()
+    }
+
+    /// From now on entries take, of what comes out of queues and readers, the share of the
+    /// `rank`-th of `size` processes that all have the same pipeline.
+    pub fn share_data(&self, rank: usize, size: usize) {
+        let _ = self.share.set((rank, size));
+    }
+
+    /// The share of what comes out of queues and readers that is this process's.
+    pub(crate) fn data_share(&self) -> (usize, usize) {
+        match (self.share.get(), self.group()) {
+            (Some(share), _) => *share,
+            (None, Some(group)) => (group.rank(), group.size()),
+            (None, None) => (0, 1),
+        }
     }
 
     /// The version of an entry that is to be run.

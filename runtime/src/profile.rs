@@ -8,6 +8,7 @@
 //! contractions, and the bytes of the buffers it touches, each counted once.
 
 use crate::io::json::quote;
+use crate::net::clock::Offset;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -198,31 +199,91 @@ impl Profile {
     }
 }
 
-/// The profile of this process as one of a job whose launcher wants a trace of all of
-/// them (`TFC_TRACE` is the folder to leave it in).
+/// The profile of this process as one of a job of which a trace is wanted: by its launcher
+/// (`TFC_TRACE` is the folder to leave it in), or with [`trace_process`].
 pub fn of_process() -> Option<Arc<Profile>> {
-    static OF_PROCESS: OnceLock<Option<Arc<Profile>>> = OnceLock::new();
     let wanted = || std::env::var_os("TFC_TRACE").filter(|dir| !dir.is_empty());
     OF_PROCESS.get_or_init(|| wanted().map(|_| Arc::new(Profile::new()))).clone()
 }
 
+static OF_PROCESS: OnceLock<Option<Arc<Profile>>> = OnceLock::new();
+
+/// Notes what this process does from now on.
+pub fn trace_process() {
+    OF_PROCESS.get_or_init(|| Some(Arc::new(Profile::new())));
+}
+
+/// Parameter servers are numbered from here on in a trace.
+pub const SERVERS: usize = 10_000;
+
+/// What one process of a job did.
+#[derive(Clone, Debug, Default)]
+pub struct Trace {
+    /// Which process it is.
+    pub number: usize,
+    /// What is to be added to its times.
+    pub clock: Offset,
+    /// Events, one in a line, with times of its own clock.
+    pub events: String,
+}
+
+impl Trace {
+    /// What this process did so far; of more than that many bytes the beginning.
+    pub fn of_process(number: usize, clock: Offset, most: usize) -> Trace {
+        let Some(profile) = of_process() else {
+            return Trace { number, clock, ..Trace::default() };
+        };
+        let after = profile.began.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut events = String::new();
+        for line in profile.events(number, after) {
+            if events.len() + line.len() + 1 > most {
+                break;
+            }
+            events += &line;
+            events.push('\n');
+        }
+        Trace { number, clock, events }
+    }
+
+    /// As it travels.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let Offset { ahead, within } = self.clock;
+        format!("{} {ahead} {within}\n{}", self.number, self.events).into_bytes()
+    }
+
+    /// None of what is no trace.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Trace> {
+        let (head, events) = std::str::from_utf8(bytes).ok()?.split_once('\n')?;
+        let mut words = head.split(' ');
+        let number = words.next()?.parse().ok()?;
+        let clock =
+            Offset { ahead: words.next()?.parse().ok()?, within: words.next()?.parse().ok()? };
+        Some(Trace { number, clock, events: events.to_owned() })
+    }
+
+    fn name(&self) -> String {
+        match self.number.checked_sub(SERVERS) {
+            Some(server) => format!("parameter server {server}"),
+            None => format!("worker {}", self.number),
+        }
+    }
+}
+
 /// Leaves what this process did where its launcher looks for it.
 pub(crate) fn leave() {
-    let (Some(profile), Some(dir)) = (of_process(), std::env::var_os("TFC_TRACE")) else { return };
+    let Some(dir) = std::env::var_os("TFC_TRACE").filter(|_| of_process().is_some()) else {
+        return;
+    };
     let set = |name: &str, default: &str| {
         std::env::var(name).ok().filter(|v| !v.is_empty()).unwrap_or(default.into())
     };
     let (role, rank) = (set("TFC_ROLE", "worker"), set("TFC_RANK", "0"));
     let number = rank.parse::<usize>().unwrap_or(0) + if role == "ps" { SERVERS } else { 0 };
     let path = Path::new(&dir).join(format!("{number}.events"));
-    let after = profile.began.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let text = profile.events(number, after).join("\n");
+    let text = Trace::of_process(number, Offset::default(), usize::MAX).events;
     // The job does not fail because nobody can see how it ran.
     let _ = crate::files::replace(&path, |out| std::io::Write::write_all(out, text.as_bytes()));
 }
-
-/// Parameter servers are numbered from here on in a trace.
-const SERVERS: usize = 10_000;
 
 /// Puts together what the processes of a job have left: one trace, that begins with the
 /// first event of any. The number of processes in it.
@@ -233,35 +294,45 @@ pub fn merge(dir: &Path) -> std::io::Result<(String, usize)> {
         let number = path.file_stem().and_then(|n| n.to_str()).and_then(|n| n.parse().ok());
         files.extend(number.map(|n| (n, path)));
     }
-    files.sort();
-    let (mut names, mut events) = (vec![], vec![]);
-    for (number, path) in &files {
-        let name = match number.checked_sub(SERVERS) {
-            Some(server) => format!("parameter server {server}"),
-            None => format!("worker {number}"),
-        };
+    let mut all = vec![];
+    for (number, path) in files {
+        let events = std::fs::read_to_string(path)?;
+        all.push(Trace { number, clock: Offset::default(), events });
+    }
+    let count = all.len();
+    Ok((join(all), count))
+}
+
+/// One trace of several processes, by one clock; how far the others were off it stands
+/// beside the events.
+pub fn join(mut all: Vec<Trace>) -> String {
+    all.sort_by_key(|t| t.number);
+    let stamp =
+        |e: &str| -> Option<f64> { e.split("\"ts\":").nth(1)?.split(',').next()?.parse().ok() };
+    let mut timed: Vec<(f64, &str)> = vec![];
+    let (mut names, mut clocks) = (vec![], vec![]);
+    for t in &all {
+        let (number, name) = (t.number, quote(&t.name()));
         names.push(format!(
-            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{number},\"args\":{{\"name\":{}}}}}",
-            quote(&name)
+            "{{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":{number},\"args\":{{\"name\":{name}}}}}"
         ));
-        let text = std::fs::read_to_string(path)?;
-        events.extend(text.lines().map(str::to_owned));
+        let us = |n: i64| n as f64 / 1e3;
+        let (ahead, within) = (us(t.clock.ahead), us(t.clock.within));
+        clocks.push(format!("{name}:{{\"added_us\":{ahead:.3},\"within_us\":{within:.3}}}"));
+        timed.extend(t.events.lines().filter_map(|e| Some((stamp(e)? + ahead, e))));
     }
-    let stamp = |e: &String| {
-        let text = e.split("\"ts\":").nth(1)?.split(',').next()?;
-        text.parse::<f64>().ok()
-    };
-    let first = events.iter().filter_map(stamp).fold(f64::INFINITY, f64::min);
-    for e in &mut events {
-        if let Some(at) = stamp(e)
-            && let Some((before, rest)) = e.split_once("\"ts\":")
-            && let Some((_, rest)) = rest.split_once(',')
-        {
-            *e = format!("{before}\"ts\":{:.3},{rest}", at - first);
-        }
-    }
-    names.append(&mut events);
-    Ok((format!("{{\"traceEvents\":[\n{}\n]}}\n", names.join(",\n")), files.len()))
+    let first = timed.iter().map(|(at, _)| *at).fold(f64::INFINITY, f64::min);
+    let events = timed.iter().filter_map(|(at, e)| {
+        let (before, rest) = e.split_once("\"ts\":")?;
+        let (_, rest) = rest.split_once(',')?;
+        Some(format!("{before}\"ts\":{:.3},{rest}", at - first))
+    });
+    let lines: Vec<String> = names.into_iter().chain(events).collect();
+    format!(
+        "{{\"traceEvents\":[\n{}\n],\n\"otherData\":{{\"clocks\":{{{}}}}}}}\n",
+        lines.join(",\n"),
+        clocks.join(",")
+    )
 }
 
 impl Sizes<'_> {

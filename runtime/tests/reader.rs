@@ -295,3 +295,30 @@ fn positions_are_gone_back_to() {
     let wrong = [("r".to_string(), vec![-1])];
     assert_eq!(again.set_positions(&wrong).unwrap_err().code(), "E0568");
 }
+
+/// So many records further is where reading them would have led, over the ends of epochs.
+#[test]
+fn records_are_left_out_from_any_position() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("seven.csv");
+    let rows: String = (0..7).map(|i| format!("{i}\n")).collect();
+    std::fs::write(&file, rows).unwrap();
+    let mut make = reader(Format::Csv, &[&file], &[part(DType::I32, &[])]);
+    make.info.epochs = 5;
+    for read in 0..30u64 {
+        for further in 0..=35 - read {
+            let (queues, again) = (make.queues(), make.queues());
+            for _ in 0..read {
+                next(&queues, &make.parts).unwrap().unwrap();
+            }
+            again.set_positions_after(&queues.positions(), &[(0, further)]).unwrap();
+            let record = next(&again, &make.parts).unwrap();
+            let number = record.map(|r| i64::from(int(&r[0])));
+            let want = (read + further < 35).then_some(((read + further) % 7) as i64);
+            assert_eq!(number, want, "{read} and {further} more");
+        }
+        let (queues, at) = (make.queues(), make.queues().positions());
+        let e = queues.set_positions_after(&at, &[(0, 36 + read)]).unwrap_err();
+        assert_eq!(e.code(), "E0568");
+    }
+}

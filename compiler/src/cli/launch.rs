@@ -15,6 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tfc_ir::diag::Diag;
+use tfc_runtime::cli::signals;
 use tfc_runtime::files::{Links, Staged};
 
 /// How long the others have to end by themselves when one has.
@@ -35,7 +36,7 @@ pub fn run(args: &args::Launch) -> Result<Done> {
         };
         return Ok(Done { text, code: 0 });
     }
-    tfc_runtime::cli::signals::listen();
+    signals::listen();
     let Some(file) = &args.trace else { return started(args, program, rest, None) };
     // Before the job has run for hours.
     drop(Staged::new(file, Links::Refuse)?);
@@ -71,7 +72,7 @@ fn started(
         }
         let code = job(args, program, &words, trace)?;
         let saved = rest.iter().any(|w| w.starts_with("--checkpoint-dir"));
-        let over = code == 0 || code == INTERRUPTED || tfc_runtime::cli::signals::raised();
+        let over = code == 0 || code == INTERRUPTED || signals::raised();
         if over || tries >= args.restarts || !saved {
             if !over && args.restarts > 0 && !saved {
                 super::tell(
@@ -142,7 +143,10 @@ impl<'a> Plan<'a> {
     /// Starts one process; `server` is the number of a parameter server.
     fn start(&self, who: Who, words: &[String], give: &Sender<Event>) -> Result<Child> {
         let mut command = Command::new(self.program);
-        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.env(signals::LAUNCHED, "1");
+        #[cfg(unix)]
+        signals::die_together(&mut command);
         let (Who::Worker(rank) | Who::Server(rank)) = who;
         command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", self.size.to_string());
         command.env("TFC_COORDINATOR", &self.coordinator).env("TFC_TOKEN", &self.token);
@@ -160,6 +164,10 @@ impl<'a> Plan<'a> {
             let reason = format!("cannot start `{}`: {e}", self.program);
             Diag::error("E0804", reason).help("name a program, as in `tfc launch -n 2 ./model ..`")
         })?;
+        // Held open as long as this process is there; who does not read it does not mind.
+        if let Some(lifeline) = child.stdin.as_mut() {
+            let _ = lifeline.write_all(signals::LIFELINE);
+        }
         if let Some(out) = child.stdout.take() {
             follow(who, false, out, give.clone());
         }
@@ -230,7 +238,7 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
         if ended.iter().all(Option::is_some) {
             break;
         }
-        if tfc_runtime::cli::signals::raised() && !asked {
+        if signals::raised() && !asked {
             asked = true;
             stop(&mut children, false);
         }
@@ -288,7 +296,7 @@ fn served_job(
     let (mut restarts, mut asked) = (0, false);
     let code = 'job: loop {
         show(&events, Duration::from_millis(20));
-        if tfc_runtime::cli::signals::raised() && !asked {
+        if signals::raised() && !asked {
             asked = true;
             // The servers stay for the workers.
             stop(&mut children[chief..], false);
@@ -357,7 +365,7 @@ fn stop(children: &mut [Child], at_once: bool) {
             let _ = child.kill();
         } else {
             #[cfg(unix)]
-            tfc_runtime::cli::signals::ask_to_stop(child.id());
+            signals::ask_to_stop(child.id());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs with parameter servers.
 
-use super::support::certificates;
+use super::certificates::certificates;
 use super::{TRAIN, close, command, ok, project, run, tfc, variables, workers};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -80,7 +80,7 @@ fn rows_and_scalars_and_what_workers_are_fed() {
 
 /// Words of a text, and which class it is of. The table is large enough to be taken by
 /// rows, and is gathered from twice.
-fn words(rows: usize, optimizer: &str) -> String {
+pub(crate) fn words(rows: usize, optimizer: &str) -> String {
     format!(
         "graph m
 use nn
@@ -324,43 +324,6 @@ fn a_job_survives_the_loss_of_any_process() {
         // To the bit as if nothing had happened.
         assert_eq!(whole, variables(dir.join("s.safetensors")), "{role:?}: {err}");
     }
-}
-
-/// Each role killed, or stopped for a while, at some step, in each mode.
-#[test]
-fn random_faults() {
-    let dir = project();
-    let dir = dir.path();
-    let long = format!("{TRAIN} --steps 700 --epochs 1000");
-    ok(tfc(dir, &format!("launch --ps 2 -n 3 {long} --state whole.safetensors")));
-    let whole = variables(dir.join("whole.safetensors"));
-    let modes = ["ps-sync", "backup --need 2", "ps-async --staleness 20"];
-    let faults: [&[&str]; 2] = [KILL, &["-STOP", "-CONT"]];
-    let mut seed = 12345u64;
-    let mut runs = 0;
-    for round in 0..4 {
-        for mode in modes {
-            for role in [Role::Server, Role::Chief, Role::Worker] {
-                for fault in faults {
-                    seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                    let line = format!(
-                        "launch --ps 2 -n 3 --restarts 5 {long} --mode {mode} --state s.safetensors"
-                    );
-                    let _ = std::fs::remove_file(dir.join("s.safetensors"));
-                    let err = disturbed(dir, &line, 2, role, fault, (seed >> 33) % 60);
-                    let now = variables(dir.join("s.safetensors"));
-                    if mode == "ps-sync" {
-                        assert_eq!(whole, now, "{round} {role:?} {fault:?}: {err}");
-                    } else {
-                        let finite = now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite()));
-                        assert!(finite, "{mode} {role:?} {fault:?}: {err}");
-                    }
-                    runs += 1;
-                }
-            }
-        }
-    }
-    assert_eq!(runs, 72);
 }
 
 /// A server is lost when worker 1 has done its part and the chief waits for worker 2:

@@ -265,7 +265,8 @@ fn a_strong_read_sees_whole_updates() {
     });
 }
 
-/// One trace of all processes, with one clock; and counters in a file.
+/// One trace of all processes, with one clock, made by the launcher or by the job itself;
+/// and counters in a file.
 #[test]
 fn what_a_job_did_can_be_seen() {
     let dir = super::project();
@@ -273,28 +274,43 @@ fn what_a_job_did_can_be_seen() {
     let json = |name: &str| -> serde_json::Value {
         serde_json::from_slice(&std::fs::read(dir.join(name)).unwrap()).unwrap()
     };
+    let train = super::TRAIN;
     for (how, processes) in [("-n 2", vec![0, 1]), ("--ps 2 -n 2", vec![0, 1, 10_000, 10_001])] {
-        let line = format!("launch --trace t.json {how} {} --metrics m.json", super::TRAIN);
-        ok(tfc(dir, &line));
-        let trace = json("t.json");
-        let events = trace["traceEvents"].as_array().unwrap();
-        let of = |pid: u64| events.iter().filter(move |e| e["pid"] == pid && e["ph"] == "X");
-        let span = |pid: u64| {
-            let first = of(pid).map(|e| e["ts"].as_f64().unwrap()).fold(f64::MAX, f64::min);
-            let last = of(pid).map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());
-            (first, last.fold(0.0, f64::max))
-        };
-        for &pid in &processes {
-            assert!(of(pid).count() > 52, "process {pid} in {how}");
-            let names = events.iter().filter(|e| e["ph"] == "M" && e["pid"] == pid);
-            assert_eq!(names.count(), 1);
+        for line in [
+            format!("launch --trace t.json {how} {train} --metrics m.json"),
+            format!("launch {how} {train} --metrics m.json --trace-job t.json"),
+        ] {
+            let _ = std::fs::remove_file(dir.join("t.json"));
+            ok(tfc(dir, &line));
+            let trace = json("t.json");
+            let events = trace["traceEvents"].as_array().unwrap();
+            let of = |pid: u64| events.iter().filter(move |e| e["pid"] == pid && e["ph"] == "X");
+            let span = |pid: u64| {
+                let first = of(pid).map(|e| e["ts"].as_f64().unwrap()).fold(f64::MAX, f64::min);
+                let last = of(pid).map(|e| e["ts"].as_f64().unwrap() + e["dur"].as_f64().unwrap());
+                (first, last.fold(0.0, f64::max))
+            };
+            for &pid in &processes {
+                assert!(of(pid).count() > 52, "process {pid} in {how}");
+                let names = events.iter().filter(|e| e["ph"] == "M" && e["pid"] == pid);
+                assert_eq!(names.count(), 1);
+            }
+            // They all worked at the same time, and from the beginning of the trace.
+            let spans: Vec<(f64, f64)> = processes.iter().map(|p| span(*p)).collect();
+            let latest = spans.iter().map(|s| s.0).fold(0.0, f64::max);
+            let soonest = spans.iter().map(|s| s.1).fold(f64::MAX, f64::min);
+            assert!(latest < soonest, "{spans:?}");
+            assert_eq!(spans.iter().map(|s| s.0).fold(f64::MAX, f64::min), 0.0);
+            // Here they have one clock, which was found out within what is said.
+            let clocks = trace["otherData"]["clocks"].as_object().unwrap();
+            assert_eq!(clocks.len(), processes.len(), "{clocks:?}");
+            for (name, clock) in clocks {
+                let [added, within] = ["added_us", "within_us"].map(|k| clock[k].as_f64().unwrap());
+                assert!(added.abs() <= within + 0.01, "{name}: {added} {within}");
+                let known = line.contains("--trace-job") && name != "worker 0";
+                assert_eq!(within > 0.0, known, "{line}: {name}");
+            }
         }
-        // They all worked at the same time, and from the beginning of the trace.
-        let spans: Vec<(f64, f64)> = processes.iter().map(|p| span(*p)).collect();
-        let latest = spans.iter().map(|s| s.0).fold(0.0, f64::max);
-        let soonest = spans.iter().map(|s| s.1).fold(f64::MAX, f64::min);
-        assert!(latest < soonest, "{spans:?}");
-        assert_eq!(spans.iter().map(|s| s.0).fold(f64::MAX, f64::min), 0.0);
         let metrics = json("m.json");
         assert_eq!((metrics["workers"].as_u64(), metrics["steps"].as_u64()), (Some(2), Some(52)));
         let peers = metrics["waited"].as_object().unwrap();
@@ -304,7 +320,7 @@ fn what_a_job_did_can_be_seen() {
         // Gradients of 259 floats, in 52 steps.
         assert!(metrics["bytes_sent"].as_u64().unwrap() > 52 * 259 * 4 / 2, "{metrics}");
     }
-    let line = format!("launch --ps 1 -n 2 {} --mode ps-async --metrics m.json", super::TRAIN);
+    let line = format!("launch --ps 1 -n 2 {train} --mode ps-async --metrics m.json");
     ok(tfc(dir, &line));
     assert_eq!(json("m.json")["staleness"]["updates"], 2 * 52);
     assert_eq!(json("m.json")["mode"], "ps-async");

@@ -49,6 +49,8 @@ pub struct Args {
     pub by_step: bool,
     /// Where a trace of the steps goes.
     pub profile: Option<String>,
+    /// Where a trace of all processes of a job goes.
+    pub trace_job: Option<String>,
     /// Where counters of a job's messages go.
     pub metrics: Option<String>,
     pub checkpoint_dir: Option<String>,
@@ -165,6 +167,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--by-step", "", "what each step of a call takes, by `bench`"),
     ("--profile", "FILE.json", "write when each step ran, for ui.perfetto.dev"),
     (
+        "--trace-job",
+        "FILE.json",
+        "write when each step ran on every process of a job, by one clock, for ui.perfetto.dev",
+    ),
+    (
         "--metrics",
         "FILE.json",
         "write what the messages of a job came to: bytes, waits by peer, gradients that came too late, staleness",
@@ -271,6 +278,7 @@ pub fn parse(args: &[String]) -> Result<Args> {
             }
             "--by-step" => out.by_step = true,
             "--profile" => out.profile = Some(value()?),
+            "--trace-job" => out.trace_job = Some(value()?),
             "--metrics" => out.metrics = Some(value()?),
             "--device" => {
                 let v = value()?;

@@ -240,10 +240,7 @@ impl<'a> Checkpoints<'a> {
         asked: bool,
     ) -> Result<bool> {
         let ends_epoch = at.as_ref().is_none_or(|p| p.example == 0);
-        match &at {
-            Some(p) => self.note_position(p),
-            None => self.next.clear(),
-        }
+        self.note_position(at.as_ref());
         self.stepped(model, session, console, ends_epoch, sums, asked)
     }
 
@@ -257,16 +254,17 @@ impl<'a> Checkpoints<'a> {
         session: &Session<'_>,
         console: &mut Console<'_>,
         (from, to): (u64, u64),
-        at: &dyn Fn(u64) -> Position,
+        at: &mut dyn FnMut(u64) -> Result<Option<Position>>,
         last: bool,
         client: &mut Client,
     ) -> Result<()> {
+        let here = at(to)?;
         let due = match self.every {
             Some(n) => from / n != to / n,
-            None => at(to).example == 0,
+            None => here.as_ref().is_some_and(|p| p.example == 0),
         };
         self.step = to;
-        self.note_position(&at(to));
+        self.note_position(here.as_ref());
         // The last one is saved when all workers have ended.
         if !due || last {
             return Ok(());
@@ -288,24 +286,35 @@ impl<'a> Checkpoints<'a> {
         &mut self,
         model: &Model,
         client: &mut Client,
-        at: &dyn Fn(u64) -> Position,
+        at: &mut dyn FnMut(u64) -> Result<Option<Position>>,
     ) -> Result<()> {
         if self.saved == Some(self.step) || self.step == 0 {
             return Ok(());
         }
+        let mut nowhere = Ok(());
         let saved = client.save(model, &mut |step| {
-            if let Some(step) = step {
-                self.step = step;
-                self.note_position(&at(step));
+            let step = step.unwrap_or(self.step);
+            match at(step) {
+                Ok(here) => {
+                    self.step = step;
+                    self.note_position(here.as_ref());
+                }
+                Err(e) => {
+                    nowhere = Err(e);
+                    return None;
+                }
             }
             (self.saved != Some(self.step)).then(|| self.what())
         })?;
+        nowhere?;
         self.saved = saved.or(self.saved);
         Ok(())
     }
 
-    fn note_position(&mut self, p: &Position) {
+    /// Where the run is; what takes from queues and readers knows it by itself.
+    fn note_position(&mut self, p: Option<&Position>) {
         self.next.clear();
+        let Some(p) = p else { return };
         let mut put = |name: &str, n: i64| self.next.insert(name.to_owned(), n);
         put("epoch", p.epoch as i64);
         put("example", p.example as i64);

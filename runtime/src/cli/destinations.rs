@@ -17,6 +17,9 @@ pub(super) fn check(session: &Session<'_>) -> Result<()> {
             writable(state)?;
         }
     }
+    if let Some(file) = &a.trace_job {
+        writable(Path::new(file))?;
+    }
     for (i, (_, file)) in a.outs.iter().enumerate() {
         let path = Path::new(file);
         if a.state.as_ref() == Some(file) {

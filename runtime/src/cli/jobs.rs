@@ -6,7 +6,9 @@
 
 use super::args::{Args, Mode};
 use super::team::Team;
-use super::{Console, End, Program, Session, call_options, destinations, served, tasks, team};
+use super::{
+    Console, End, Program, Session, call_options, destinations, served, tasks, team, trace,
+};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
 use crate::net::job::Job;
@@ -31,20 +33,26 @@ fn run(
     let options = || call_options(args);
     if let Some(group) = tasks::join(plan, args)? {
         let session = Session { tasks: Some(group.clone()), options: options(), ..*session };
+        let clock = trace::begin(args, &group)?;
         if !group.is_chief() {
             let model = session.prepared(program, session.load_options()?, console)?;
-            return tasks::serve(&model, group).map(|()| Some(End::Done));
+            tasks::serve(&model, group.clone())?;
+            trace::end(&session, &group, clock, console)?;
+            return Ok(Some(End::Done));
         }
         session.say(console, &tasks::describe(plan, &group));
         destinations::check(&session)?;
         session.advise(console);
-        return session.execute(program, false, console).map(Some);
+        let end = session.execute(program, false, console)?;
+        trace::end(&session, &group, clock, console)?;
+        return Ok(Some(end));
     }
     if let Some(served) = served::Served::find(args)? {
         return served.run(program, plan, entry, args, console).map(Some);
     }
     let Some(team) = Team::join(plan, entry, args, session.saves())? else { return Ok(None) };
     let args = &team.own_files(args);
+    let clock = team.clock(args)?;
     if !team.is_chief() {
         // The chief does the talking; errors are everybody's own.
         let helper = Team::strip(args);
@@ -52,15 +60,19 @@ fn run(
         let mut silent = Console { out: &mut out, err: &mut err, terminal: false };
         let (args, options) = (&helper, call_options(&helper));
         let session = Session { plan, entry, args, team: &team, tasks: None, options };
-        return session.execute(program, false, &mut silent).map(Some);
+        let end = session.execute(program, false, &mut silent)?;
+        team.trace(&session, clock, &mut silent)?;
+        return Ok(Some(end));
     }
     let session = Session { plan, entry, args, team: &team, tasks: None, options: options() };
-    if let Some(text) = team.describe() {
-        session.say(console, &text);
+    for text in team.found.iter().chain(&team.describe()) {
+        session.say(console, text);
     }
     destinations::check(&session)?;
     session.advise(console);
-    session.execute(program, false, console).map(Some)
+    let end = session.execute(program, false, console)?;
+    team.trace(&session, clock, console)?;
+    Ok(Some(end))
 }
 
 /// A program that was linked without jobs because it cannot be part of one is not asked to.

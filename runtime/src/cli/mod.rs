@@ -23,6 +23,7 @@ pub mod bench;
 mod boundary;
 mod checkpoints;
 mod destinations;
+mod input;
 pub mod jobs;
 mod metrics;
 mod progress;
@@ -35,6 +36,7 @@ mod stream;
 mod sums;
 mod tasks;
 mod team;
+mod trace;
 
 use crate::call::CallOptions;
 use crate::checkpoint;
@@ -113,6 +115,7 @@ enum End {
 /// Runs a command line (without the program's own name) and returns the exit
 /// code.
 pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut Console<'_>) -> i32 {
+    signals::end_with_launcher();
     // Known even when the line does not parse: the error must come out right.
     let json = words.windows(2).any(|w| w[0] == "--message-format" && w[1] == "json")
         || words.iter().any(|w| w == "--message-format=json");
@@ -138,6 +141,9 @@ fn command(
     args: &Args,
     console: &mut Console<'_>,
 ) -> Result<End> {
+    if args.trace_job.is_some() {
+        crate::profile::trace_process();
+    }
     let plan = program.plan()?;
     if args.help
         && let Some(word) = args.words.first()
@@ -202,7 +208,9 @@ fn command(
         destinations::check(&session)?;
         session.advise(console);
     }
-    session.execute(program, bench, console)
+    let end = session.execute(program, bench, console)?;
+    trace::alone(&session, console)?;
+    Ok(end)
 }
 
 /// How the calls of a command are made.

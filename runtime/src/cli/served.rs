@@ -7,19 +7,19 @@
 //! reports.
 
 use super::args::{Args, Mode};
-use super::batches::{self, DataSet, permutation};
-use super::checkpoints::{Checkpoints, Position};
+use super::checkpoints::Checkpoints;
+use super::input::Input;
 use super::metrics::Metrics;
-use super::progress::Progress;
 use super::sums::Sums;
 use super::team::{self, Team};
-use super::{Console, End, Program, Ran, Session, signals};
+use super::{Console, End, Program, Ran, Session, signals, trace};
 use crate::checkpoint::{self, Manifest};
 use crate::error::{Error, ErrorCode, Result, list};
 use crate::model::{Model, ModelOptions};
+use crate::net::clock::Offset;
 use crate::net::job::Job;
 use crate::net::ps::carry::{self, Beginning, Origin};
-use crate::net::ps::client::{Client, Stepped, again};
+use crate::net::ps::client::{Client, Stepped, again, positions_at};
 use crate::net::ps::layout::Layout;
 use crate::net::ps::server::{Rule, Server};
 use crate::pool::Pool;
@@ -123,6 +123,9 @@ impl Served {
                 tasks: None,
                 options: super::call_options(args),
             };
+            if let Some(text) = self.job.introduction() {
+                session.say(console, &text);
+            }
             session.say(
                 console,
                 &format!(
@@ -161,12 +164,6 @@ impl Served {
         Ok(End::Done)
     }
 
-    /// The part of `lo..hi` that is this worker's.
-    fn part(&self, lo: usize, hi: usize) -> (usize, usize) {
-        let (r, n, len) = (self.job.rank, self.job.size, hi - lo);
-        (lo + len * r / n, lo + len * (r + 1) / n)
-    }
-
     /// The program, with room for its variables of which only what is used is memory.
     fn load(
         &self,
@@ -189,7 +186,8 @@ impl Served {
         let served = layout.served();
         checkpoint::resume_some(model, manifest, path, |v| !served.contains(&(v as u32)))?;
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Beginning { step: manifest.step, from: Origin::Checkpoint(name) })
+        let positions = positions_at(model, layout.gradients, manifest.step);
+        Ok(Beginning { step: manifest.step, from: Origin::Checkpoint(name), positions })
     }
 
     fn work(
@@ -207,46 +205,26 @@ impl Served {
             Some((manifest, path)) => self.go_back_to(&model, &layout, manifest, path)?,
             None => begin_anew(session, &model, &layout, console)?,
         };
-        if crate::queue::runners::streams(&model, session.entry) {
-            return Err(Error::data(
-                ErrorCode::CANNOT_SHARE,
-                format!("the input of `{}` comes from queues and readers", session.entry().name),
-            )
-            .note("with parameter servers, where a worker is in the data follows from the step")
-            .help("train on feeds with `--batch`, or with `--mode sync` and no servers"));
-        }
-        let data = DataSet::new(&model, session, feeds)?;
-        let batch = a.batch.unwrap_or(usize::MAX).min(data.examples);
-        let least = usize::try_from(model.plan().dims[data.dim as usize].min).unwrap_or(0);
-        let smallest = least.max(1) * n;
-        if batch < smallest {
-            return Err(Error::data(
-                ErrorCode::CANNOT_SHARE,
-                format!("a batch of {batch} cannot be shared by {n} workers"),
-            )
-            .help(format!("take at least {smallest}, or fewer workers")));
-        }
+        let (rank, model) = (self.job.rank, Arc::new(model));
+        let mut input = Input::new(&model, session, layout.gradients, feeds, (rank, n))?;
         if let Some(c) = &mut checkpoints {
-            c.begin(session, console, data.examples)?;
-            c.identify(session, console, data.identity(session, batch)?)?;
+            if let Some(examples) = input.examples() {
+                c.begin(session, console, examples)?;
+            }
+            c.identify(session, console, input.identity(session)?)?;
         }
         signals::listen();
-        let steps = Steps {
-            per_epoch: data.batches(0, batch, smallest).max(1) as u64,
-            epochs: a.epochs.unwrap_or(if a.steps.is_some() { usize::MAX } else { 1 }) as u64,
-            limit: a.steps.unwrap_or(usize::MAX) as u64,
-        };
         let mut client = Client::new(&model, session.entry, &self.job, Some(self.job.rank))?;
         // Where no step is done without this worker, what it has is what there is.
         client.strong = a.strong && self.rule != (Rule::Together { need: n });
-        let (per_epoch, examples) = (steps.per_epoch, data.examples);
-        let course = Course { per_epoch, batch, examples, shuffle: a.shuffle };
         let first = Some(first);
-        let (model, started) = (&model, Instant::now());
-        let mut worker = Worker { served: self, session, model, client, first, course, started };
+        let (model, started) = (&*model, Instant::now());
+        let input = &mut input;
+        let mut worker =
+            Worker { served: self, session, model, client, first, input, started, clocks: vec![] };
         // The job may go back before all is saved.
         loop {
-            let ran = worker.train(&data, batch, &steps, checkpoints.as_mut(), console)?;
+            let ran = worker.train(checkpoints.as_mut(), console)?;
             if let Some(end) = worker.finish(ran, checkpoints.as_mut(), console)? {
                 return Ok(end);
             }
@@ -270,7 +248,9 @@ fn begin_anew(
         fit.take(model, own)?;
     }
     let from = if fits.is_empty() { Origin::First } else { Origin::Files(fits) };
-    Ok(Beginning { step: 0, from })
+    model.queues().set_positions(&[])?;
+    let positions = positions_at(model, layout.gradients, 0);
+    Ok(Beginning { step: 0, from, positions })
 }
 
 /// `--cluster`: the variables of a job that is running, for an entry that reads them.
@@ -314,40 +294,8 @@ fn servers_in(toml: &str) -> Option<String> {
     (!all.is_empty()).then(|| all.join(","))
 }
 
-/// How many steps a run has.
-struct Steps {
-    per_epoch: u64,
-    epochs: u64,
-    limit: u64,
-}
-
-impl Steps {
-    fn total(&self) -> u64 {
-        self.epochs.saturating_mul(self.per_epoch).min(self.limit)
-    }
-}
-
 /// How long the chief waits for those that may go.
 const GOING: Duration = Duration::from_secs(10);
-
-/// Where in the data each step begins.
-struct Course {
-    per_epoch: u64,
-    batch: usize,
-    examples: usize,
-    shuffle: Option<u64>,
-}
-
-impl Course {
-    fn at(&self, step: u64) -> Position {
-        Position {
-            epoch: (step / self.per_epoch) as usize,
-            example: (step % self.per_epoch) as usize * self.batch,
-            examples: self.examples,
-            shuffle: self.shuffle,
-        }
-    }
-}
 
 struct Worker<'a> {
     served: &'a Served,
@@ -356,8 +304,11 @@ struct Worker<'a> {
     client: Client,
     /// What the chief begins the run with, until it has.
     first: Option<Beginning>,
-    course: Course,
+    input: &'a mut Input,
     started: Instant,
+    /// How far the clocks of servers are ahead, if a trace is wanted: the chief's of all of
+    /// them, others' of the first.
+    clocks: Vec<Offset>,
 }
 
 impl Worker<'_> {
@@ -367,6 +318,8 @@ impl Worker<'_> {
 
     /// The next step of the job; the model has the servers' variables.
     fn sync(&mut self, wait: Duration, console: &mut Console<'_>) -> Result<u64> {
+        // Whatever comes of it, data is taken from where it then is.
+        self.input.rest();
         let mut first = self.first.take();
         let (served, session, model) = (self.served, self.session, self.model);
         let layout = self.client.layout().clone();
@@ -400,55 +353,42 @@ impl Worker<'_> {
 
     fn train(
         &mut self,
-        data: &DataSet,
-        batch: usize,
-        steps: &Steps,
         mut checkpoints: Option<&mut Checkpoints<'_>>,
         console: &mut Console<'_>,
     ) -> Result<Ran> {
         let (session, job) = (self.session, &self.served.job);
-        let a = session.args;
         let again = job.timeout;
-        let mut step = self.sync(job.join_timeout.max(again), console)?;
-        let total = steps.total();
-        if step >= total {
-            session.say(console, &format!("the run is complete: {step} steps are done"));
-            let steps = usize::try_from(step).unwrap_or(usize::MAX);
-            return Ok(Ran { steps, complete: true, ..Ran::default() });
-        }
-        let shown = (steps.epochs < u64::MAX).then_some(steps.epochs as usize);
-        let mut scratch: Vec<Vec<u8>> = vec![vec![]; session.entry().params.len()];
-        let mut order: Option<(u64, Vec<u32>)> = None;
+        let first = self.sync(job.join_timeout.max(again), console)?;
+        self.align()?;
+        let (mut step, total) = (first, self.input.steps());
         let mut told = false;
-        let mut epoch_of = u64::MAX;
+        let mut part_of = u64::MAX;
         let mut sums = Sums::averages(session, None)?;
         let mut started = Instant::now();
-        let mut progress = Progress::new(1, shown, 0, false);
+        let mut progress = self.input.progress(session, step, console);
         while step < total {
-            let (epoch, index) = (step / steps.per_epoch, step % steps.per_epoch);
-            if epoch != epoch_of {
-                epoch_of = epoch;
+            let part = self.input.part(step);
+            if part != part_of {
+                part_of = part;
                 sums = Sums::averages(session, None)?;
                 started = Instant::now();
-                let bar = console.terminal && !a.quiet;
-                let left = (steps.per_epoch - index).min(total - step) as usize;
-                progress = Progress::new(epoch as usize + 1, shown, left, bar);
+                progress = self.input.progress(session, step, console);
             }
-            if let Some(seed) = a.shuffle
-                && order.as_ref().is_none_or(|(of, _)| *of != epoch)
-            {
-                order = Some((epoch, permutation(data.examples, seed, epoch)));
-            }
-            let lo = index as usize * batch;
-            let hi = (lo + batch).min(data.examples);
-            let mine = self.served.part(lo, hi);
-            let shapes = data.shapes(mine.1 - mine.0);
-            let rows = order.as_ref().map(|(_, rows)| rows.as_slice());
-            let views = data.batch(&shapes, rows, mine.0, mine.1, &mut scratch)?;
-            let Some(mut out) = self.client.compute(self.model, &views, &session.options)? else {
-                step = self.sync(again, console)?;
-                epoch_of = u64::MAX;
-                continue;
+            self.input.go_to(self.model, step, &self.client.positions)?;
+            let (views, share, examples) = self.input.take(step)?;
+            let mut out = match self.client.compute(self.model, &views, &session.options) {
+                Ok(Some(out)) => out,
+                Ok(None) => {
+                    step = self.sync(again, console)?;
+                    part_of = u64::MAX;
+                    continue;
+                }
+                // No more comes out of queues and readers, here and for everybody.
+                Err(e) if e.is_end_of_input() => {
+                    self.input.rest();
+                    break;
+                }
+                Err(e) => return Err(e),
             };
             if signals::raised() && !told {
                 told = true;
@@ -458,30 +398,28 @@ impl Worker<'_> {
                 }
                 self.client.stop()?;
             }
-            let share = (mine.1 - mine.0) as f64 / (hi - lo) as f64;
             let (next, scalars, stop) = match self.client.step(self.model, step, share, &out)? {
                 Stepped::Done { next, scalars, stop } => (next, scalars, stop),
                 Stepped::Lost => {
                     step = self.sync(again, console)?;
-                    epoch_of = u64::MAX;
+                    part_of = u64::MAX;
                     continue;
                 }
             };
             average(&mut out, &self.client.layout().scalars, scalars.as_deref());
             out.truncate(self.client.layout().results);
-            sums.add(out, hi - lo)?;
+            sums.add(out, examples)?;
             progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             let over = next >= total;
-            if next / steps.per_epoch != epoch || over {
+            if self.input.part(next) != part || over {
                 progress.finish(console);
-                if !a.quiet {
-                    let epoch = (epoch as usize + 1, shown);
-                    batches::report(session, console, epoch, &sums, started.elapsed());
-                }
+                self.input.report(session, console, (step, next), &sums, started.elapsed());
+                sums = Sums::averages(session, None)?;
             }
             if let Some(c) = &mut checkpoints {
-                let (model, client) = (self.model, &mut self.client);
-                let (at, last) = (&|step| self.course.at(step), stop || over);
+                let (model, client, input) = (self.model, &mut self.client, &mut *self.input);
+                let (positions, last) = (client.positions.clone(), stop || over);
+                let at = &mut |step| input.position(model, step, &positions);
                 c.after_served_step(model, session, console, (step, next), at, last, client)?;
             }
             step = next;
@@ -490,7 +428,16 @@ impl Worker<'_> {
                 return Ok(Ran { steps: step as usize, interrupted: true, ..Ran::default() });
             }
         }
-        Ok(Ran { steps: step as usize, ..Ran::default() })
+        progress.finish(console);
+        if sums.examples() > 0 {
+            self.input.report(session, console, (step, step), &sums, started.elapsed());
+        }
+        let steps = usize::try_from(step).unwrap_or(usize::MAX);
+        if step == first {
+            session.say(console, &format!("the run is complete: {step} steps are done"));
+            return Ok(Ran { steps, complete: true, ..Ran::default() });
+        }
+        Ok(Ran { steps, ..Ran::default() })
     }
 
     /// Does something that all servers have a part in; when one is lost meanwhile, again
@@ -512,6 +459,24 @@ impl Worker<'_> {
         }
     }
 
+    /// Finds out how far clocks are apart, if a trace is wanted and that is not known.
+    fn align(&mut self) -> Result<()> {
+        if self.session.args.trace_job.is_none() || !self.clocks.is_empty() {
+            return Ok(());
+        }
+        let servers = if self.is_chief() { self.served.job.servers.len() } else { 1 };
+        let mut clocks = vec![];
+        for server in 0..servers {
+            match self.client.clock(server) {
+                // The next step finds out what is wrong with it.
+                Err(e) if again(&e) => return Ok(()),
+                clock => clocks.push(clock?),
+            }
+        }
+        self.clocks = clocks;
+        Ok(())
+    }
+
     /// As [`Session::save`], of what servers have.
     fn save(
         &mut self,
@@ -528,7 +493,10 @@ impl Worker<'_> {
             places.push(path.as_str());
         }
         if let Some(c) = checkpoints {
-            let saved = c.save_served(self.model, &mut self.client, &|step| self.course.at(step));
+            let (model, input) = (self.model, &mut *self.input);
+            let positions = self.client.positions.clone();
+            let at = &mut |step| input.position(model, step, &positions);
+            let saved = c.save_served(model, &mut self.client, at);
             outcome = saved.and(outcome);
             places.extend(c.dir().to_str());
         }
@@ -562,6 +530,11 @@ impl Worker<'_> {
         console: &mut Console<'_>,
     ) -> Result<Option<End>> {
         let done = ran.steps;
+        let wanted = self.session.args.trace_job.is_some();
+        if wanted && !self.is_chief() {
+            // The job does not fail because nobody can see how it ran.
+            let _ = self.client.hand_in(self.clocks.first().copied().unwrap_or_default());
+        }
         if self.settled(done, console, &mut |client, _| client.leave())?.is_none() {
             return Ok(None);
         }
@@ -599,6 +572,12 @@ impl Worker<'_> {
                 return Ok(None);
             }
         };
+        if wanted {
+            match self.client.traces(&self.clocks) {
+                Ok(all) => trace::write(self.session, all, console)?,
+                Err(e) => self.session.warn(console, &e),
+            }
+        }
         // With the variables safe, the others are free to go, and then the servers.
         let released = match &self.session.args.checkpoint_dir {
             Some(_) => self.settled(done, console, &mut |client, _| client.release()).map(drop),

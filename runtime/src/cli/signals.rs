@@ -38,6 +38,43 @@ pub fn ask_to_stop(process: u32) {
     unix::ask_to_stop(process);
 }
 
+/// What a launcher writes to the standard input of a process that is to end with it.
+/// It writes nothing more: the input ends when the launcher does, in whatever way.
+pub const LIFELINE: &[u8] = b"tfc launch\n";
+/// Set where standard input may be one.
+pub const LAUNCHED: &str = "TFC_LAUNCHED";
+/// Exit code of a process whose launcher is gone.
+const ORPHANED: i32 = 4;
+
+/// Ends this process when its launcher ends. One that was started otherwise goes on; so
+/// does one whose input was redirected on the way.
+pub fn end_with_launcher() {
+    if std::env::var_os(LAUNCHED).is_none() {
+        return;
+    }
+    let watch = || {
+        use std::io::Read;
+        let mut input = std::io::stdin();
+        let mut word = [0; LIFELINE.len()];
+        if input.read_exact(&mut word).is_err() || word != *LIFELINE {
+            return;
+        }
+        while input.read(&mut word).is_ok_and(|n| n > 0) {}
+        // Nobody hears a word, and what is saved is saved.
+        std::process::exit(ORPHANED);
+    };
+    // Without a thread it may stay behind, no more.
+    let _ = std::thread::Builder::new().name("tfc-launcher".into()).spawn(watch);
+}
+
+/// Has the system end a process that is about to be started when this one is gone, even
+/// if it is stopped or does not look at its input. To be called by a thread that lives as
+/// long as the process.
+#[cfg(unix)]
+pub fn die_together(command: &mut std::process::Command) {
+    unix::die_together(command);
+}
+
 /// Notes a signal; false if it is one that ends the process.
 fn note() -> bool {
     // A monotonic clock may be asked in a handler.
@@ -85,6 +122,37 @@ mod unix {
             // SAFETY: `kill` touches no memory; the process may have ended by itself.
             unsafe { kill(process, SIGTERM) };
         }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    pub(super) fn die_together(_: &mut std::process::Command) {}
+
+    #[cfg(target_os = "linux")]
+    pub(super) fn die_together(command: &mut std::process::Command) {
+        use std::ffi::c_ulong;
+        use std::os::unix::process::CommandExt;
+
+        const PR_SET_PDEATHSIG: c_int = 1;
+        const SIGKILL: c_ulong = 9;
+        unsafe extern "C" {
+            fn prctl(option: c_int, ...) -> c_int;
+            fn getppid() -> c_int;
+            fn _exit(code: c_int) -> !;
+        }
+        let parent = std::process::id();
+        let bind = move || {
+            // SAFETY: system calls that touch no memory.
+            unsafe {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                // It may have ended before the system was told.
+                if u32::try_from(getppid()) != Ok(parent) {
+                    _exit(super::ORPHANED);
+                }
+            }
+            Ok(())
+        };
+        // SAFETY: between `fork` and `exec` it makes system calls alone, and has no memory.
+        unsafe { command.pre_exec(bind) };
     }
 
     pub(super) fn listen() {

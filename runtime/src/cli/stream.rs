@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use tfc_abi::plan::Port;
 
 /// Steps between two reports when their number is not known.
-const REPORT_EVERY: usize = 1000;
+pub(super) const REPORT_EVERY: usize = 1000;
 /// How often a waiting run looks whether it was asked to stop.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -32,18 +32,7 @@ pub(super) fn run(
     mut checkpoints: Option<&mut Checkpoints<'_>>,
     console: &mut Console<'_>,
 ) -> Result<Ran> {
-    let a = session.args;
-    if a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some() {
-        return Err(Error::usage(
-            "E0523",
-            format!("entry `{}` takes its input from queues", session.entry().name),
-        )
-        .note("--batch, --epochs and --shuffle cut feeds into batches")
-        .help(
-            "batches are made by `dequeue_many`, epochs by a reader's `epochs:`, another order by \
-             a `shuffle` queue; `--steps N` stops after N calls",
-        ));
-    }
+    not_in_batches(session)?;
     if let Some(c) = &mut checkpoints {
         can_be_resumed(session, c, console)?;
         c.identify(session, console, identity(model, session.entry)?)?;
@@ -70,6 +59,23 @@ pub(super) fn run(
         session.warn(console, &e);
     }
     Ok(ran)
+}
+
+/// Options that cut feeds into batches have no meaning where input comes from queues.
+pub(super) fn not_in_batches(session: &Session<'_>) -> Result<()> {
+    let a = session.args;
+    if a.batch.is_some() || a.epochs.is_some() || a.shuffle.is_some() {
+        return Err(Error::usage(
+            "E0523",
+            format!("entry `{}` takes its input from queues", session.entry().name),
+        )
+        .note("--batch, --epochs and --shuffle cut feeds into batches")
+        .help(
+            "batches are made by `dequeue_many`, epochs by a reader's `epochs:`, another order by \
+             a `shuffle` queue; `--steps N` stops after N calls",
+        ));
+    }
+    Ok(())
 }
 
 /// Says so where a resumed run would not get the elements that come next.
@@ -102,7 +108,7 @@ fn can_be_resumed(
 }
 
 /// What must be the same when the run is resumed: the files that are read.
-fn identity(model: &Model, entry: usize) -> Result<Vec<(String, String)>> {
+pub(super) fn identity(model: &Model, entry: usize) -> Result<Vec<(String, String)>> {
     let mut out = vec![];
     for name in runners::readers(model, entry) {
         let print = model.queues().fingerprint(&name)?;
@@ -229,7 +235,7 @@ fn lost(name: &str, from: usize) -> Error {
 }
 
 /// The averages since the last report.
-fn report(
+pub(super) fn report(
     session: &Session<'_>,
     console: &mut Console<'_>,
     step: usize,

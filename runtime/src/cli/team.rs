@@ -8,10 +8,11 @@
 use super::args::{Args, Mode};
 use super::average::Average;
 use super::metrics::Metrics;
-use super::signals;
+use super::{Console, Session, signals, trace};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
 use crate::net::Group;
+use crate::net::clock::Offset;
 use crate::net::collective::Reduce;
 use crate::net::job::Job;
 use crate::tensor::TensorBuf;
@@ -31,12 +32,14 @@ pub(super) struct Team {
     private: bool,
     /// The run is saved, by the chief.
     pub(super) saves: bool,
+    /// Who has said that there are others, where that is not plain.
+    pub(super) found: Option<String>,
 }
 
 impl Team {
     /// Nobody else.
     pub(super) fn alone() -> Team {
-        Team { group: None, average: None, private: false, saves: false }
+        Team { group: None, average: None, private: false, saves: false, found: None }
     }
 
     /// Joins the job that the environment describes, if there is one.
@@ -66,7 +69,8 @@ impl Team {
         let own = |text: &str| text.contains(RANK);
         let private = args.feeds.iter().chain(&args.data).any(|(_, text)| own(text));
         let group = Group::join(&job, &plan.graph_hash)?;
-        Ok(Some(Team { group: Some(Arc::new(group)), average, private, saves }))
+        let found = job.introduction();
+        Ok(Some(Team { group: Some(Arc::new(group)), average, private, saves, found }))
     }
 
     pub(super) fn size(&self) -> usize {
@@ -98,6 +102,21 @@ impl Team {
             waits,
             ..Metrics::default()
         })
+    }
+
+    /// How far this process's clock is off, if a trace of the job is wanted.
+    pub(super) fn clock(&self, args: &Args) -> Result<Offset> {
+        self.group.as_ref().map_or(Ok(Offset::default()), |g| trace::begin(args, g))
+    }
+
+    /// The end of a job of which a trace is wanted.
+    pub(super) fn trace(
+        &self,
+        session: &Session<'_>,
+        clock: Offset,
+        console: &mut Console<'_>,
+    ) -> Result<()> {
+        self.group.as_ref().map_or(Ok(()), |g| trace::end(session, g, clock, console))
     }
 
     /// What the run is, in a line for people.

@@ -181,8 +181,7 @@ impl Run<'_> {
             QueueAction::Dequeue | QueueAction::DequeueMany => {
                 // Every process has the same pipeline, and takes its share of what
                 // comes out at the end.
-                let group = self.model.group().filter(|_| !entry.runner);
-                let share = group.map_or((0, 1), |g| (g.rank(), g.size()));
+                let share = if entry.runner { (0, 1) } else { self.model.data_share() };
                 loop {
                     // Anew each time: variables may have moved during a wait.
                     let places: Vec<PartBytes> =

@@ -11,6 +11,7 @@
 //! | TensorFlow's | `TF_CONFIG` |
 //! | parameter servers | `TFC_ROLE` (`ps` or `worker`) and `TFC_SERVERS`, beside `TFC_RANK` and `TFC_SIZE` |
 //! | Kubernetes indexed jobs | `JOB_COMPLETION_INDEX`, with `TFC_SIZE` and `TFC_COORDINATOR` |
+//! | PMIx | `PMIX_RANK`, with `TFC_SIZE`; the messages are MPI's, unless `TFC_COORDINATOR` says where to meet |
 
 use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
@@ -19,6 +20,8 @@ use std::net::{IpAddr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+/// The convention of `tfc launch` itself.
+const OWN: &str = "TFC_RANK";
 /// Port for launchers that name a host alone.
 const PORT: u16 = 29_770;
 
@@ -58,7 +61,7 @@ impl Job {
             server: false,
             servers: vec![],
             mpi: false,
-            found: "TFC_RANK",
+            found: OWN,
             token: String::new(),
             plain: false,
             tls: None,
@@ -107,7 +110,7 @@ impl Job {
     /// What the environment says; none if it says nothing of other processes.
     pub fn detect(env: &dyn Fn(&str) -> Option<String>) -> Result<Option<Job>> {
         let set = |name: &str| env(name).filter(|v| !v.is_empty());
-        let found = [tfc, mpirun, torchrun, slurm, tf_config]
+        let found = [tfc, mpirun, pmix, torchrun, slurm, tf_config]
             .into_iter()
             .find_map(|convention| convention(&set).transpose())
             .transpose()?;
@@ -131,6 +134,20 @@ impl Job {
         }
         job.secure(&set)?;
         Ok(Some(job).filter(|j| j.size > 1 || !j.servers.is_empty()))
+    }
+
+    /// What was found, for people; nothing where tfc itself has said it.
+    pub fn introduction(&self) -> Option<String> {
+        if [OWN, "--role"].contains(&self.found) {
+            return None;
+        }
+        let place = match (self.servers.is_empty(), self.mpi) {
+            (false, _) => format!("with parameter servers at {}", self.servers.join(", ")),
+            (true, true) => "with messages of MPI".to_owned(),
+            (true, false) => format!("which meet at {}", self.coordinator),
+        };
+        let (found, rank, size) = (self.found, self.rank, self.size);
+        Some(format!("found by {found}: this is worker {rank} of {size}, {place}"))
     }
 
     /// As [`Job::detect`], from this process's environment.
@@ -212,11 +229,10 @@ fn count(env: Env<'_>, name: &'static str) -> Result<Option<usize>> {
 }
 
 fn tfc(env: Env<'_>) -> Result<Option<Job>> {
-    let rank = match count(env, "TFC_RANK")? {
-        Some(rank) => Some(rank),
-        None => count(env, "JOB_COMPLETION_INDEX")?.filter(|_| env("TFC_SIZE").is_some()),
-    };
-    let Some(rank) = rank else { return Ok(None) };
+    let own = count(env, "TFC_RANK")?;
+    let index = count(env, "JOB_COMPLETION_INDEX")?.filter(|_| env("TFC_SIZE").is_some());
+    let Some(rank) = own.or(index) else { return Ok(None) };
+    let found = if own.is_some() { OWN } else { "Kubernetes" };
     let size = count(env, "TFC_SIZE")?
         .ok_or_else(|| wrong("TFC_RANK", "TFC_SIZE, the number of processes, is missing"))?;
     let coordinator = match env("TFC_COORDINATOR") {
@@ -229,7 +245,16 @@ fn tfc(env: Env<'_>) -> Result<Option<Job>> {
             ));
         }
     };
-    Ok(Some(Job::new(rank, size, coordinator)))
+    Ok(Some(Job { found, ..Job::new(rank, size, coordinator) }))
+}
+
+fn pmix(env: Env<'_>) -> Result<Option<Job>> {
+    let (Some(rank), Some(size)) = (count(env, "PMIX_RANK")?, count(env, "TFC_SIZE")?) else {
+        return Ok(None);
+    };
+    let at = env("TFC_COORDINATOR");
+    let mpi = at.is_none();
+    Ok(Some(Job { mpi, found: "PMIx", ..Job::new(rank, size, at.unwrap_or_default()) }))
 }
 
 fn mpirun(env: Env<'_>) -> Result<Option<Job>> {
@@ -352,6 +377,26 @@ mod tests {
         )]);
         let tf = tf.unwrap().unwrap();
         assert_eq!((tf.rank, tf.size, tf.coordinator.as_str()), (2, 3, "c:1"));
+        let servers = detect(&[(
+            "TF_CONFIG",
+            r#"{"cluster": {"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "p:2"]},
+                "task": {"type": "ps", "index": 1}}"#,
+        )]);
+        let servers = servers.unwrap().unwrap();
+        assert_eq!((servers.rank, servers.size, servers.server), (1, 2, true));
+        assert_eq!(servers.servers, ["p:1", "p:2"]);
+        let meet = [("TFC_SIZE", "3"), ("TFC_COORDINATOR", "a:1")];
+        let pod = detect(&[&[("JOB_COMPLETION_INDEX", "2")][..], &meet].concat());
+        let pod = pod.unwrap().unwrap();
+        let said = "found by Kubernetes: this is worker 2 of 3, which meet at a:1";
+        assert_eq!((pod.rank, pod.introduction().as_deref()), (2, Some(said)));
+        let pmix = detect(&[("PMIX_RANK", "1"), ("TFC_SIZE", "2")]).unwrap().unwrap();
+        assert_eq!((pmix.rank, pmix.size, pmix.mpi), (1, 2, true));
+        let said = "found by PMIx: this is worker 1 of 2, with messages of MPI";
+        assert_eq!(pmix.introduction().as_deref(), Some(said));
+        let pmix = detect(&[&[("PMIX_RANK", "1")][..], &meet].concat()).unwrap().unwrap();
+        assert_eq!((pmix.mpi, pmix.coordinator.as_str()), (false, "a:1"));
+        assert_eq!(own.introduction(), None);
         // One process is no job.
         assert_eq!(detect(&[("TFC_RANK", "0"), ("TFC_SIZE", "1")]).unwrap(), None);
     }

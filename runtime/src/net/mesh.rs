@@ -9,7 +9,7 @@ use super::job::Job;
 use super::link::{Call, Link, Progress, Receiving, Refused, Sending, limit};
 use super::postman::Postman;
 use super::tls::{self, Tls, Wire};
-use super::{Moment, Transport, hpack, late};
+use super::{Moment, Transport, alive, hpack, late};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
 use std::collections::BTreeMap;
@@ -70,6 +70,7 @@ impl Mesh {
                 _ => call.refuse("this is not a worker the job waits for"),
             }
         }
+        links.iter().flatten().for_each(|l| alive::watch(l.stream.tcp(), job.timeout));
         let links = links.into_iter().map(|l| l.map(Arc::new)).collect();
         Ok(Mesh { rank, links, turn: Arc::default(), postmen: Mutex::default() })
     }

@@ -9,6 +9,8 @@
 //! | [`mpi`] | an MPI library that is there when the program runs |
 //! | [`ps`] | parameter servers |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
+//! | [`alive`] | connections to hosts that have vanished end |
+//! | [`clock`] | how far clocks are apart |
 //! | [`counted`] | what goes to and comes from each process |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
@@ -26,6 +28,8 @@
 //! - Every wait has a deadline. When it passes, or a peer is gone, the error names
 //!   the peer, what was waited for and its place in the graph.
 
+mod alive;
+pub mod clock;
 pub mod collective;
 mod counted;
 mod h2;

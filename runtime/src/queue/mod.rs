@@ -175,6 +175,15 @@ impl Queues {
     ///
     /// Names that are not queues of this program are ignored.
     pub fn set_positions(&self, positions: &[(String, Vec<i64>)]) -> Result<()> {
+        self.set_positions_after(positions, &[])
+    }
+
+    /// As [`Queues::set_positions`], and so many elements further, by queue.
+    pub fn set_positions_after(
+        &self,
+        positions: &[(String, Vec<i64>)],
+        further: &[(usize, u64)],
+    ) -> Result<()> {
         for q in &self.list {
             let mut inner = q.lock();
             inner.line.clear();
@@ -185,7 +194,7 @@ impl Queues {
                 reader.lock().unwrap_or_else(PoisonError::into_inner).rewind();
             }
         }
-        if positions.is_empty() {
+        if positions.is_empty() && further.is_empty() {
             return Ok(());
         }
         let mut taken: Vec<Option<u64>> = vec![None; self.list.len()];
@@ -205,6 +214,14 @@ impl Queues {
                     )
                     .note("the checkpoint was made by another program"));
                 }
+            }
+        }
+        for (at, more) in further.iter().filter(|(_, more)| *more > 0) {
+            match &self.get(*at)?.reader {
+                Some(reader) => {
+                    reader.lock().unwrap_or_else(PoisonError::into_inner).advance(*more)?;
+                }
+                None => *taken[*at].get_or_insert(0) += more,
             }
         }
         self.go_on(&taken)

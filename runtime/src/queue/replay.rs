@@ -96,10 +96,17 @@ struct Regular {
 }
 
 fn regular(entry: &Entry) -> Option<Regular> {
+    if entry.writes.is_empty() { steady(entry) } else { None }
+}
+
+/// How many elements each call of an entry takes, by queue; none if that is not the same
+/// for all calls.
+pub(crate) fn taken_by(entry: &Entry) -> Option<Vec<(usize, u64)>> {
+    steady(entry).map(|s| s.takes)
+}
+
+fn steady(entry: &Entry) -> Option<Regular> {
     let mut out = Regular { takes: vec![], gives: vec![] };
-    if !entry.writes.is_empty() {
-        return None;
-    }
     for step in &entry.steps {
         match step {
             Step::Queue(q) => {

@@ -135,6 +135,35 @@ impl Reader {
         self.seek(records / here, records % here)
     }
 
+    /// Leaves out records, over the ends of epochs.
+    pub fn advance(&mut self, mut records: u64) -> Result<()> {
+        while records > 0 {
+            if self.info.epochs != 0 && self.epoch >= self.info.epochs {
+                return Err(self.absent(records));
+            }
+            let mut source = match self.source.take() {
+                Some(source) => source,
+                None => self.open()?,
+            };
+            let here = source.skip(records)?;
+            self.record += here;
+            records -= here;
+            if records == 0 {
+                self.source = Some(source);
+                break;
+            }
+            let whole = self.record;
+            if whole == 0 {
+                return Err(self.absent(records));
+            }
+            // Epochs are alike.
+            self.epoch += 1 + records / whole;
+            self.record = 0;
+            records %= whole;
+        }
+        Ok(())
+    }
+
     /// How many records there are in all epochs, as far as `wanted`. Nothing is
     /// left out by it.
     pub fn count(&mut self, wanted: u64) -> Result<u64> {

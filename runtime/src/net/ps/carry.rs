@@ -4,13 +4,15 @@
 //! Nothing here ever has a whole table: it travels in pieces, or not at all, because
 //! servers read and write their own files of a checkpoint.
 
+use super::super::clock::{self, Offset};
 use super::channel::{FIRST, Head, LET_GO, Message};
 use super::client::{Client, SLACK, rolled};
 use super::keep::PIECE;
-use super::server::{misfit, take};
+use super::server::{OWN_TRACE, misfit, number, take};
 use crate::checkpoint::{self, DataFile, Fit, Save};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
+use crate::profile::Trace;
 use crate::tensor::{FeedView, TensorBuf, byte_len};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -21,6 +23,9 @@ pub struct Beginning {
     /// The step that is next.
     pub step: u64,
     pub from: Origin,
+    /// Where queues and readers are then, as in [`super::client::positions_at`]; nothing
+    /// where they stay as they are.
+    pub positions: Vec<i64>,
 }
 
 /// Where servers get their variables from.
@@ -49,6 +54,9 @@ impl Client {
     }
 
     fn begin(&mut self, model: &Model, begin: Beginning, age: u64) -> Result<()> {
+        if !begin.positions.is_empty() {
+            self.positions = begin.positions;
+        }
         let (flags, name) = match &begin.from {
             Origin::First | Origin::Files(_) => (FIRST, String::new()),
             Origin::Checkpoint(name) => (0, name.clone()),
@@ -78,15 +86,17 @@ impl Client {
             for v in self.layout().own() {
                 model.with_var(v as usize, |bytes| body.extend_from_slice(bytes))?;
             }
+            body.extend(self.positions.iter().flat_map(|n| n.to_le_bytes()));
         }
         self.ask(&all, "the variables", self.job.timeout + SLACK).map(drop)
     }
 
     /// Takes what the chief had of variables that are each worker's own when the job began
-    /// or went back.
+    /// or went back, and where the data was. The chief's own are its own to keep.
     pub(super) fn take_own(&mut self, model: &Model) -> Result<()> {
         let own = self.layout().own();
-        if own.is_empty() {
+        let chief = self.rank == Some(0);
+        if self.positions.is_empty() && (own.is_empty() || chief) {
             return Ok(());
         }
         let question = (0, Head::new(Message::Own, self.age, 0), vec![]);
@@ -99,7 +109,10 @@ impl Client {
         for v in own {
             values.push((v as usize, take(&mut body, self.layout().var(v))?));
         }
-        model.write_vars(values)
+        for n in &mut self.positions {
+            *n = number(&mut body)? as i64;
+        }
+        if chief { Ok(()) } else { model.write_vars(values) }
     }
 
     /// Sends servers what `read` has of their variables, piece by piece.
@@ -340,6 +353,48 @@ impl Client {
     pub(super) fn let_go(&mut self) {
         let head = Head { flags: LET_GO, ..Head::new(Message::Hold, self.age, 0) };
         let _ = self.ask(&self.everybody(head), "that updates go on", self.job.timeout + SLACK);
+    }
+}
+
+impl Client {
+    /// How far a server's clock is ahead of this process's.
+    pub fn clock(&mut self, server: usize) -> Result<Offset> {
+        let before = self.traffic;
+        let found = clock::ask(|| {
+            let question = (server, Head::new(Message::Clock, self.age, 0), vec![]);
+            let answers = self.ask(&[question], "what time it is", self.job.timeout)?;
+            let mut body = answers.first().map_or(&[][..], |(_, body)| body);
+            Ok(number(&mut body)? as i64)
+        });
+        self.set_apart(before);
+        found
+    }
+
+    /// Leaves what this worker did for the chief, with its distance to the first server's
+    /// clock.
+    pub fn hand_in(&mut self, clock: Offset) -> Result<()> {
+        let Some(rank) = self.rank else { return Ok(()) };
+        let trace = Trace::of_process(rank, clock, clock::MOST).to_bytes();
+        let question = (0, Head::new(Message::Trace, self.age, 0), trace);
+        self.ask(&[question], "what was done", self.job.timeout + SLACK).map(drop)
+    }
+
+    /// What all processes of the job did, by this one's clock. `clocks` are those of the
+    /// servers.
+    pub fn traces(&mut self, clocks: &[Offset]) -> Result<Vec<Trace>> {
+        let before = self.traffic;
+        let mut out = vec![Trace::of_process(0, Offset::default(), usize::MAX)];
+        let first = clocks.first().copied().unwrap_or_default();
+        let workers = (1..self.job.size as u64).map(|r| (0, r, first.back()));
+        let servers = clocks.iter().enumerate().map(|(s, c)| (s, OWN_TRACE, c.back()));
+        for (server, whose, to_here) in workers.chain(servers).collect::<Vec<_>>() {
+            let question = (server, Head::new(Message::Traces, self.age, whose), vec![]);
+            let answers = self.ask(&[question], "what was done", self.job.timeout + SLACK)?;
+            let trace = answers.first().and_then(|(_, body)| Trace::from_bytes(body));
+            out.extend(trace.map(|t| Trace { clock: t.clock.then(to_here), ..t }));
+        }
+        self.set_apart(before);
+        Ok(out)
     }
 }
 

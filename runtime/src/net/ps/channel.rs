@@ -44,6 +44,12 @@ pub(super) enum Message {
     /// A server has lost its variables: nobody shall wait for this step.
     Broken,
     Shutdown,
+    /// What time it is here.
+    Clock,
+    /// What a worker did, for the chief.
+    Trace,
+    /// What a worker did that has handed it in, or what this server did.
+    Traces,
     /// Answers.
     Ok,
     /// The gradients came too late for their step.
@@ -54,7 +60,7 @@ pub(super) enum Message {
     Failed,
 }
 
-const KINDS: [Message; 25] = [
+pub(super) const KINDS: [Message; 28] = [
     Message::Status,
     Message::Fill,
     Message::Put,
@@ -76,6 +82,9 @@ const KINDS: [Message; 25] = [
     Message::Stop,
     Message::Broken,
     Message::Shutdown,
+    Message::Clock,
+    Message::Trace,
+    Message::Traces,
     Message::Ok,
     Message::Late,
     Message::Rolled,
@@ -95,7 +104,8 @@ pub(super) struct Head {
     pub len: usize,
 }
 
-pub(super) const HEAD: usize = 40;
+/// Bytes of a head.
+pub const HEAD: usize = 40;
 /// `Fill`: with the initial values. `Hold`: no longer.
 pub(super) const FIRST: u32 = 1;
 pub(super) const LET_GO: u32 = 1;
@@ -126,7 +136,7 @@ impl Head {
         out
     }
 
-    fn read(bytes: &[u8; HEAD]) -> Option<Head> {
+    pub(super) fn read(bytes: &[u8; HEAD]) -> Option<Head> {
         let word = |at: usize| {
             let mut w = [0; 8];
             w.copy_from_slice(&bytes[at..at + 8]);

@@ -76,6 +76,9 @@ pub struct Client {
     /// Every step computes with the variables as they are when it begins, on all servers
     /// at one moment.
     pub strong: bool,
+    /// Where queues and readers were at some step, which is the first number, when the job
+    /// began or went back; nothing if the entry does not take from any.
+    pub positions: Vec<i64>,
     /// Bytes of tables that steps have brought here.
     touched: BTreeMap<u32, usize>,
     /// Bytes sent and taken in steps.
@@ -105,6 +108,7 @@ impl Client {
             entry: String::new(),
             age: 0,
             strong: false,
+            positions: positions_at(model, entry, 0),
             touched: BTreeMap::new(),
             traffic: [0; 2],
             carried: [0; 2],
@@ -196,7 +200,7 @@ impl Client {
         let asked = Instant::now();
         let deadline = asked + wait;
         let moment = Moment { sequence: 0, deadline, what, place: &place };
-        let mut failed = None;
+        let mut failed: Option<Error> = None;
         for (server, head, body) in questions {
             let sent = self
                 .call(*server, deadline)
@@ -204,7 +208,7 @@ impl Client {
             self.traffic[0] += body.len() as u64;
             if let Err(e) = sent {
                 self.channels[*server] = None;
-                failed = Some(named(e, *server));
+                fail(&mut failed, named(e, *server));
             }
         }
         let mut answers = vec![];
@@ -218,8 +222,10 @@ impl Client {
             let got = self.channel(*server).and_then(|c| c.receive(&mut body, limit, &moment));
             self.waited[*server] += started.elapsed();
             match got {
+                // It has not what this process knows it had.
+                Ok(head) if head.kind == Message::Rolled => fail(&mut failed, rolled()),
                 Ok(head) if head.kind == Message::Failed => {
-                    failed = Some(said(*server, head.flags, &String::from_utf8_lossy(&body)));
+                    fail(&mut failed, said(*server, head.flags, &String::from_utf8_lossy(&body)));
                 }
                 Ok(head) => {
                     self.traffic[1] += body.len() as u64;
@@ -227,7 +233,7 @@ impl Client {
                 }
                 Err(e) => {
                     self.channels[*server] = None;
-                    failed = Some(named(e, *server));
+                    fail(&mut failed, named(e, *server));
                 }
             }
         }
@@ -248,7 +254,7 @@ impl Client {
         let vars: usize = self.layout.vars_on(server, true).iter().map(|(_, r)| r.len()).sum();
         let small: usize =
             self.layout.parts.values().chain(self.layout.shareds.values()).map(Shape::bytes).sum();
-        vars.max(self.layout.own_bytes()) + small + CROSS
+        vars.max(self.layout.own_bytes() + 8 * self.positions.len()) + small + CROSS
     }
 
     pub(super) fn everybody(&self, head: Head) -> Vec<(usize, Head, Vec<u8>)> {
@@ -292,7 +298,7 @@ impl Client {
                     return Ok(None);
                 }
                 let news = std::mem::replace(&mut self.age, newest) != newest;
-                if news && self.rank.is_some_and(|r| r > 0) {
+                if news && self.rank.is_some() {
                     self.take_own(model)?;
                 }
                 let steps: Vec<u64> = answers.iter().map(|(h, _)| h.step).collect();
@@ -693,6 +699,24 @@ impl Client {
         }
         Ok(counts)
     }
+}
+
+/// Of several reasons, one that trying again may do away with: that a server was lost is why
+/// another one has waited in vain.
+fn fail(failed: &mut Option<Error>, e: Error) {
+    if !failed.as_ref().is_some_and(again) {
+        *failed = Some(e);
+    }
+}
+
+/// Where a model's queues and readers are, behind the step that is next; nothing for an entry
+/// that does not take from any. There are as many numbers at every step.
+pub fn positions_at(model: &Model, entry: usize, step: u64) -> Vec<i64> {
+    if !crate::queue::runners::streams(model, entry) {
+        return vec![];
+    }
+    let positions = model.queues().positions();
+    std::iter::once(step as i64).chain(positions.into_iter().flat_map(|(_, p)| p)).collect()
 }
 
 /// Whether trying again may help: a server is gone, or the job went back.

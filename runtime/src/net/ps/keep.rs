@@ -12,7 +12,7 @@
 
 use super::channel::{FIRST, Head, LET_GO, Message};
 use super::layout::Shard;
-use super::server::{Answer, Rule, Server, misfit, number, stale};
+use super::server::{Answer, Rule, Server, misfit, number, rolled, stale};
 use super::store::{Hold, Store, Vars};
 use crate::checkpoint::{self, DataFile, Fit, Piece};
 use crate::error::{Error, ErrorCode, Result};
@@ -143,7 +143,7 @@ impl Server {
         let var = self.places().get(at).map(|(v, ..)| *v);
         let mut store = self.lock();
         let coming = store.coming.as_mut().filter(|(age, _)| *age == head.age);
-        let Some((_, vars)) = coming else { return Err(misfit("nothing is to be filled")) };
+        let Some((_, vars)) = coming else { return Ok(rolled(&store)) };
         let place = vars.nth(at).map(Arc::make_mut);
         let end = from.checked_add(body.len());
         let Some((place, end, var)) = place.zip(end).zip(var).map(|((p, e), v)| (p, e, v)) else {
@@ -162,18 +162,19 @@ impl Server {
 
     /// The variables are those that were filled.
     pub(super) fn init(&self, head: Head, own: &[u8]) -> Result<Answer> {
-        if own.len() != if self.index == 0 { self.layout.own_bytes() } else { 0 } {
+        if own.len() != if self.index == 0 { self.own_bytes } else { 0 } {
             return Err(misfit("these are not the workers' own variables"));
         }
         let mut store = self.lock();
         if head.age > store.age {
             let coming = store.coming.take().filter(|(age, _)| *age == head.age);
-            let Some((_, vars)) = coming else { return Err(misfit("nothing was filled")) };
+            let Some((_, vars)) = coming else { return Ok(rolled(&store)) };
             let progress = (0..self.workers).map(|r| (r, head.step)).collect();
             let (present, dropped) =
                 (std::mem::take(&mut store.present), std::mem::take(&mut store.dropped));
-            let broken = store.broken;
+            let (broken, traces) = (store.broken, std::mem::take(&mut store.traces));
             *store = Store {
+                traces,
                 age: head.age,
                 step: head.step,
                 vars,
@@ -193,10 +194,10 @@ impl Server {
 
     /// A piece of a variable that was looked at: its place among the server's, where it
     /// begins, how long it is.
-    pub(super) fn get(&self, seen: Option<&Vars>, mut body: &[u8]) -> Result<Answer> {
+    pub(super) fn get(&self, seen: &Vars, mut body: &[u8]) -> Result<Answer> {
         let (at, from) = (number(&mut body)? as usize, number(&mut body)? as usize);
         let len = number(&mut body)? as usize;
-        let value = seen.and_then(|vars| vars.all().nth(at));
+        let value = seen.all().nth(at);
         let end = from.checked_add(len).filter(|_| len <= PIECE);
         let bytes = value.zip(end).and_then(|(v, end)| v.bytes().get(from..end));
         let bytes = bytes.ok_or_else(|| misfit("a piece that is not there"))?;
@@ -257,9 +258,7 @@ impl Server {
         if let Some(answer) = stale(&store, head) {
             return Ok(answer);
         }
-        let Some(hold) = store.holds.get_mut(&connection) else {
-            return Err(misfit("nothing is held"));
-        };
+        let Some(hold) = store.holds.get_mut(&connection) else { return Ok(rolled(&store)) };
         for limit in &mut hold.limits {
             *limit = (*limit).max(number(&mut body)?);
         }

@@ -14,13 +14,15 @@
 //!   variables of the age they were computed with.
 //! - Sums are formed in the order of the ranks.
 
+use super::super::clock::{self, Offset};
 use super::super::job::Job;
 use super::super::mesh::{self, Door};
 use super::super::tls::Tls;
-use super::super::{Moment, hpack};
+use super::super::{Moment, alive, hpack};
 use super::channel::{
-    BROKEN, Channel, FAILED_DATA, FAILED_IO, HEAD, Head, Message, RELEASED, STOP,
+    BROKEN, Channel, FAILED_DATA, FAILED_IO, HEAD, Head, KINDS, Message, RELEASED, STOP,
 };
+use super::client::positions_at;
 use super::keep::PIECE;
 use super::layout::{Layout, Shape};
 use super::rows;
@@ -28,7 +30,7 @@ use super::store::{Store, Vars};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::hash::hex;
 use crate::model::Model;
-use crate::profile::{self, Profile};
+use crate::profile::{self, Profile, Trace};
 use crate::tensor::TensorBuf;
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, RandomState};
@@ -46,6 +48,9 @@ pub(super) const CROSS: usize = 64 << 20;
 const LINGER: Duration = Duration::from_secs(1);
 /// As good as no deadline: a worker says something when it has something to say.
 const LONG: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// `Traces`: the server's own.
+pub(super) const OWN_TRACE: u64 = u64::MAX;
 
 /// When gradients are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub struct Server {
     entry: String,
     store: Mutex<Store>,
     pub(super) changed: Condvar,
+    /// Bytes of what workers have for themselves: variables, and where the data is.
+    pub(super) own_bytes: usize,
     connections: AtomicU64,
     pub(super) profile: Option<Arc<Profile>>,
 }
@@ -77,7 +84,8 @@ pub struct Server {
 pub(super) type Answer = (Head, Vec<u8>);
 
 /// What is known of one connection.
-struct Asker {
+#[doc(hidden)]
+pub struct Asker {
     /// None for somebody who looks on.
     rank: Option<usize>,
     connection: u64,
@@ -91,7 +99,9 @@ impl Server {
         let layout = Layout::new(model.plan(), entry, job.servers.len())?;
         let name = model.plan().entries.get(entry).map_or(String::new(), |e| e.name.clone());
         let names = model.plan().vars.iter().map(|v| v.name.clone()).collect();
+        let own_bytes = layout.own_bytes() + 8 * positions_at(&model, entry, 0).len();
         Ok(Server {
+            own_bytes,
             model,
             layout,
             index: job.rank,
@@ -109,7 +119,8 @@ impl Server {
     }
 
     /// Serves until the chief says that the job is over, or `stop` says so and no
-    /// worker is there any more.
+    /// worker is there any more. Who is left alone for longer than workers wait for each
+    /// other, or for the job to begin, is left for good: an error.
     pub fn serve(self: Arc<Self>, job: &Job, stop: &dyn Fn() -> bool) -> Result<()> {
         mesh::outlive_peers();
         let graph = hex(&self.model.plan().graph_hash);
@@ -120,8 +131,16 @@ impl Server {
             .map_err(|e| Error::io(ErrorCode::BAD_JOB, crate::io::io_reason(&e)))?;
         let run = RandomState::new().hash_one(std::process::id()) >> 1;
         let mut over = None;
+        let patience = self.timeout.max(job.join_timeout);
+        let mut alone_since = Instant::now();
         loop {
             let store = self.lock();
+            if !store.present.is_empty() {
+                alone_since = Instant::now();
+            }
+            if alone_since.elapsed() > patience && !store.over {
+                return Err(self.left_alone(patience, job));
+            }
             if store.over {
                 let over = *over.get_or_insert_with(Instant::now);
                 // One that was started again at the end does not know who has still to
@@ -158,6 +177,7 @@ impl Server {
                 .answer(&[("tfc-job", &run.to_string()), ("tfc-entry", &entry)])
                 .and_then(|()| call.into_link(rank.unwrap_or(self.workers), run));
             let Ok(link) = linked else { continue };
+            alive::watch(link.stream.tcp(), self.timeout);
             let server = self.clone();
             let talk = move || server.talk(rank, Channel::new(link));
             // Without a thread the worker tries again.
@@ -166,6 +186,15 @@ impl Server {
         // Whoever has asked gets an answer.
         std::thread::sleep(Duration::from_millis(50));
         Ok(())
+    }
+
+    fn left_alone(&self, patience: Duration, job: &Job) -> Error {
+        let at = job.servers.get(self.index).map_or("", String::as_str);
+        let names: Vec<String> = (0..self.workers).map(|r| format!("worker {r}")).collect();
+        let text = format!("no worker has called for {} s", patience.as_secs());
+        Error::peer(ErrorCode::PEER_LATE, text)
+            .note(format!("{} of the job would find this server at {at}", names.join(", ")))
+            .help("if they only take long to start, wait longer with `--join-timeout`")
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Store> {
@@ -190,21 +219,10 @@ impl Server {
             };
             let Ok(head) = channel.receive(&mut body, limit, &moment(LONG)) else { break };
             let started = Instant::now();
-            let answered = self.answer(&mut asker, head, &body);
+            let (answer, out) = self.respond(&mut asker, head, &body);
             if let Some(profile) = &self.profile {
                 profile.note(&format!("{:?}", head.kind).to_lowercase(), started);
             }
-            let (answer, out) = match answered {
-                Ok(answer) => answer,
-                Err(e) => {
-                    let flags = match e.kind() {
-                        ErrorKind::Data | ErrorKind::Usage => FAILED_DATA,
-                        ErrorKind::Io => FAILED_IO,
-                        ErrorKind::Peer | ErrorKind::Bug => 0,
-                    };
-                    (Head { flags, ..Head::new(Message::Failed, 0, 0) }, cut(e.to_string()))
-                }
-            };
             if channel.send(answer, &out, &moment(self.timeout)).is_err() {
                 break;
             }
@@ -221,6 +239,40 @@ impl Server {
         self.changed.notify_all();
     }
 
+    /// The answer to a message, or why there is none.
+    fn respond(&self, asker: &mut Asker, head: Head, body: &[u8]) -> Answer {
+        self.answer(asker, head, body).unwrap_or_else(|e| {
+            let flags = match e.kind() {
+                ErrorKind::Data | ErrorKind::Usage => FAILED_DATA,
+                ErrorKind::Io => FAILED_IO,
+                ErrorKind::Peer | ErrorKind::Bug => 0,
+            };
+            (Head { flags, ..Head::new(Message::Failed, 0, 0) }, cut(e.to_string()))
+        })
+    }
+
+    /// Somebody who asks, as if over a connection of their own. For tests.
+    #[doc(hidden)]
+    pub fn asker(&self, rank: Option<usize>) -> Asker {
+        let connection = self.connections.fetch_add(1, Ordering::Relaxed);
+        Asker { rank, connection, seen: None }
+    }
+
+    /// What is answered to the bytes of a message: the kind of the answer as its head has
+    /// it, and the body. None where the connection would end. For tests.
+    #[doc(hidden)]
+    pub fn reply(
+        &self,
+        asker: &mut Asker,
+        head: &[u8; HEAD],
+        body: &[u8],
+    ) -> Option<(u32, Vec<u8>)> {
+        let head = Head::read(head).filter(|h| h.len == body.len() && h.len <= self.limit())?;
+        let (answer, out) = self.respond(asker, head, body);
+        let kind = KINDS.iter().position(|k| *k == answer.kind)?;
+        Some((kind as u32, out))
+    }
+
     /// The largest message that means anything here.
     fn limit(&self) -> usize {
         let l = &self.layout;
@@ -229,7 +281,7 @@ impl Server {
         let grads: usize = grads.map(|(_, bytes, rows)| bytes.len() + numbers(rows)).sum();
         let rows: usize = l.tables_on(self.index).iter().map(|(.., r)| 8 + 8 * r.len()).sum();
         let small: usize = l.parts.values().chain(l.shareds.values()).map(Shape::bytes).sum();
-        HEAD + grads.max(rows).max(PIECE).max(l.own_bytes()) + small + l.scalars.len() * 8 + CROSS
+        HEAD + grads.max(rows).max(PIECE).max(self.own_bytes) + small + l.scalars.len() * 8 + CROSS
     }
 
     fn answer(&self, asker: &mut Asker, head: Head, body: &[u8]) -> Result<Answer> {
@@ -248,11 +300,11 @@ impl Server {
                 asker.seen = (store.age > 0).then(|| store.vars.clone());
                 Ok((Head::new(Message::Ok, store.age, store.step), vec![]))
             }
-            Message::Get => self.get(asker.seen.as_ref(), body),
-            Message::Fit => {
-                let seen = asker.seen.as_ref().ok_or_else(|| misfit("nothing was looked at"))?;
-                self.unfit(seen).map(|()| (Head::new(Message::Ok, 0, 0), vec![]))
-            }
+            Message::Get | Message::Fit => match &asker.seen {
+                None => Ok(rolled(&self.lock())),
+                Some(seen) if head.kind == Message::Get => self.get(seen, body),
+                Some(seen) => self.unfit(seen).map(|()| (Head::new(Message::Ok, 0, 0), vec![])),
+            },
             Message::Hold => self.hold(connection, head),
             Message::Cut => self.cut(connection, head, body),
             Message::Save => {
@@ -278,6 +330,29 @@ impl Server {
             Message::Push => self.push(worker()?, head, body),
             Message::Shared => self.shared(worker()?, head, body),
             Message::Apply => self.apply(worker()?, head, body),
+            Message::Clock => {
+                let store = self.lock();
+                let time = clock::now().to_le_bytes().to_vec();
+                Ok((Head::new(Message::Ok, store.age, store.step), time))
+            }
+            Message::Trace => {
+                let rank = worker()?;
+                if body.len() > clock::MOST {
+                    return Err(misfit("more than anybody has to say"));
+                }
+                self.lock().traces.insert(rank, body.to_vec());
+                Ok((Head::new(Message::Ok, 0, 0), vec![]))
+            }
+            Message::Traces => {
+                worker()?;
+                let of = usize::try_from(head.step).ok();
+                let known = of.and_then(|rank| self.lock().traces.get(&rank).cloned());
+                let number = profile::SERVERS + self.index;
+                let own = || Trace::of_process(number, Offset::default(), clock::MOST).to_bytes();
+                let asked = head.step == OWN_TRACE && self.profile.is_some();
+                let body = if asked { own() } else { known.unwrap_or_default() };
+                Ok((Head::new(Message::Ok, 0, 0), body))
+            }
             Message::Done
             | Message::Release
             | Message::Stop
@@ -374,7 +449,13 @@ impl Server {
 /// The answer to a question about variables of another age.
 pub(super) fn stale(store: &Store, head: Head) -> Option<Answer> {
     let other = store.age != head.age || store.age <= store.broken;
-    other.then(|| (Head::new(Message::Rolled, store.age, store.step), vec![]))
+    other.then(|| rolled(store))
+}
+
+/// The answer to who goes on with what this server does not know of: it was started again
+/// since.
+pub(super) fn rolled(store: &Store) -> Answer {
+    (Head::new(Message::Rolled, store.age, store.step), vec![])
 }
 
 pub(super) fn find<'a, T: Borrow<TensorBuf>>(

@@ -3,7 +3,7 @@
 use super::channel::{Head, Message};
 use super::layout::{Run, ServedGroup, Shape};
 use super::rows::{self, Rows};
-use super::server::{Answer, Rule, Server, find, misfit, number, stale, take};
+use super::server::{Answer, Rule, Server, find, misfit, number, rolled, stale, take};
 use super::store::{Combined, Fresh, Grad, Push, Store, wholes};
 use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
@@ -104,7 +104,7 @@ impl Server {
                 while head.step == store.step + 1 {
                     let left = soon.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        return Ok((Head::new(Message::Rolled, store.age, store.step), vec![]));
+                        return Ok(rolled(&store));
                     }
                     let waited = self.changed.wait_timeout(store, left);
                     store = waited.unwrap_or_else(PoisonError::into_inner).0;
@@ -112,8 +112,9 @@ impl Server {
                         return Ok(answer);
                     }
                 }
+                // It knows of steps that were lost with what this server had.
                 if head.step > store.step {
-                    return Err(misfit("the gradients are of a step that is not yet"));
+                    return Ok(rolled(&store));
                 }
                 if head.step == store.step && store.combined.is_none() {
                     store.pushes.insert(rank, push);

@@ -1,0 +1,205 @@
+//! Whatever happens to the processes of a job, to their network and to their disk,
+//! training ends with the right answer, nothing is lost beyond the last checkpoint that
+//! was complete, nobody waits longer than said, and every error names its peer.
+//!
+//! | what fails | runs |
+//! |---|---|
+//! | parameter servers, chief or workers are killed or stopped for a while, in each mode | 36 |
+//! | the same of workers that train in `sync`, and of a program cut in two | 16 |
+//! | the same of a job whose data comes from readers and queues, to servers | 12 |
+//! | a process hangs for good | 3 |
+//! | the disk is full while a checkpoint is saved | 6 |
+//! | the network loses packets, is slow, is cut and healed, or cut for good | 16 |
+//! | the launcher is killed | 3 |
+
+#[path = "faults/disk.rs"]
+mod disk;
+#[path = "faults/job.rs"]
+mod job;
+#[path = "faults/network.rs"]
+mod network;
+#[path = "support/project.rs"]
+mod project;
+mod support;
+#[path = "faults/wires.rs"]
+mod wires;
+
+use job::{Job, Random, same, weights};
+use project::project;
+use std::path::Path;
+use support::{TRAIN, ok, tfc};
+
+/// Which process of a job, among the launcher's children: servers first.
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Server,
+    Chief,
+    Worker,
+}
+
+impl Role {
+    fn at(self, servers: usize) -> usize {
+        match self {
+            Role::Server => servers - 1,
+            Role::Chief => servers,
+            Role::Worker => servers + 1,
+        }
+    }
+}
+
+const SIGNALS: [&[&str]; 2] = [&["-KILL"], &["-STOP", "-CONT"]];
+const STEPS: usize = 500;
+
+/// A job of which one process gets signals in some step, after something was saved.
+fn disturbed(project: &Path, line: &str, at: usize, signals: &[&str], random: &mut Random) -> Job {
+    let mut job = Job::launch(project, &format!("{line} --checkpoint-dir ck --save-every 20"));
+    job.disturb(at, signals, random);
+    job.end();
+    job.went_well();
+    job
+}
+
+#[test]
+fn processes_of_jobs_with_servers() {
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000");
+    let dir = project();
+    let dir = dir.path();
+    ok(tfc(dir, &format!("launch --ps 2 -n 3 {long} --state ps.safetensors")));
+    let whole = weights(&dir.join("ps.safetensors"));
+    let mut random = Random::new(12345);
+    for mode in ["ps-sync", "backup --need 2", "ps-async --staleness 20"] {
+        for role in [Role::Server, Role::Chief, Role::Worker] {
+            for signals in SIGNALS {
+                for _ in 0..2 {
+                    let line = format!(
+                        "launch --ps 2 -n 3 --restarts 5 {long} --mode {mode} --state s.safetensors"
+                    );
+                    let job = disturbed(dir, &line, role.at(2), signals, &mut random);
+                    let now = weights(&job.dir().join("s.safetensors"));
+                    if mode == "ps-sync" {
+                        same(&whole, &now, &job.said());
+                    } else {
+                        let finite = now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite()));
+                        assert!(finite, "{mode} {role:?} {signals:?}: {}", job.said());
+                        assert!(job.loss() < 0.4, "{mode} {role:?} {signals:?}: {}", job.said());
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn processes_of_jobs_without_servers() {
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000");
+    let dir = project();
+    let dir = dir.path();
+    ok(tfc(dir, &format!("launch -n 3 {long} --state sync.safetensors")));
+    let whole = weights(&dir.join("sync.safetensors"));
+    let cut = job::cut_project();
+    let cut = cut.path();
+    let halves = weights(&{
+        ok(tfc(cut, &format!("launch -n 2 {long} --state cut.safetensors")));
+        cut.join("cut.safetensors")
+    });
+    let mut random = Random::new(99);
+    for at in [0, 1] {
+        for signals in SIGNALS {
+            for _ in 0..2 {
+                let line = format!("launch -n 3 --restarts 5 {long} --state s.safetensors");
+                let job = disturbed(dir, &line, at, signals, &mut random);
+                same(&whole, &weights(&job.dir().join("s.safetensors")), &job.said());
+                // Two halves of the network, on two tasks.
+                let line = format!("launch -n 2 --restarts 5 {long} --state s.safetensors");
+                let job = disturbed(cut, &line, at, signals, &mut random);
+                same(&halves, &weights(&job.dir().join("s.safetensors")), &job.said());
+            }
+        }
+    }
+}
+
+/// Who is started again, or goes back, finds its place in readers and queues.
+#[test]
+fn processes_that_take_from_queues() {
+    let dir = job::pipeline();
+    let dir = dir.path();
+    let mut random = Random::new(31);
+    for program in ["queue", "reader"] {
+        let line = format!("launch --ps 2 -n 2 --restarts 5 ./{program} train");
+        let whole = weights(&{
+            ok(tfc(dir, &format!("{line} --state {program}.safetensors")));
+            dir.join(format!("{program}.safetensors"))
+        });
+        for role in [Role::Server, Role::Chief, Role::Worker] {
+            for signals in SIGNALS {
+                let line = format!("{line} --state s.safetensors");
+                let job = disturbed(dir, &line, role.at(2), signals, &mut random);
+                let now = weights(&job.dir().join("s.safetensors"));
+                assert_eq!(whole, now, "{program} {role:?} {signals:?}: {}", job.said());
+            }
+        }
+    }
+}
+
+/// A process that is stopped and never goes on is named when its time is over.
+#[test]
+fn processes_that_hang() {
+    let dir = project();
+    let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 1s");
+    for (how, at, name) in [
+        ("-n 2", 1, "worker 1"),
+        ("--ps 1 -n 2", 2, "worker 1"),
+        ("--ps 2 -n 2", 1, "parameter server 1"),
+    ] {
+        let mut job = Job::launch(
+            dir.path(),
+            &format!("launch {how} {endless} --checkpoint-dir ck --save-every 20"),
+        );
+        job.until_saved(1);
+        let pid = job.children()[at];
+        assert!(job::signal(pid, "-STOP"));
+        job.end();
+        let said = job.said();
+        assert_eq!(job.code(), Some(4), "{how}: {said}");
+        assert!(said.contains("error[E0702]") && said.contains(name), "{how}: {said}");
+        job.errors_name_peers();
+    }
+}
+
+/// A launcher that is killed, in whatever way, takes its processes with it: also one that
+/// is stopped, one behind a shell, and one that was started again.
+#[test]
+fn launchers() {
+    let dir = project();
+    let dir = dir.path();
+    let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000");
+    for (how, restarted) in [("-n 2", None), ("--ps 2 -n 2", None), ("--ps 2 -n 2", Some(0))] {
+        let line =
+            format!("launch {how} --restarts 2 {endless} --checkpoint-dir ck --save-every 20");
+        let mut job = Job::launch(dir, &line);
+        job.until_saved(1);
+        if let Some(at) = restarted {
+            let pid = job.children()[at];
+            assert!(job::signal(pid, "-KILL"));
+            job.until(|job| job.said().contains("is started again"));
+        }
+        let pids = job.children();
+        assert!(job::signal(pids[1], "-STOP"));
+        assert!(job::signal(job.id(), "-KILL"));
+        job.end();
+        let left = || pids.iter().copied().filter(|p| job::runs(*p)).collect::<Vec<u32>>();
+        job::until(|| left().is_empty());
+        assert_eq!(left(), [], "of {pids:?}, {how}");
+    }
+    // What a shell starts is no child of the launcher's.
+    std::fs::write(dir.join("train.sh"), format!("{endless} --checkpoint-dir $1\ntrue\n")).unwrap();
+    let mut job = Job::launch(dir, "launch -n 2 bash train.sh ck");
+    job.until_saved(1);
+    let shells = job.children();
+    let pids: Vec<u32> = shells.iter().flat_map(|s| job::children(*s)).collect();
+    assert_eq!(pids.len(), 2, "{shells:?}");
+    assert!(job::signal(job.id(), "-KILL"));
+    job.end();
+    job::until(|| !pids.iter().any(|p| job::runs(*p)));
+    assert!(!pids.iter().any(|p| job::runs(*p)), "{pids:?}");
+}

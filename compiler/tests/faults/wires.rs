@@ -1,0 +1,172 @@
+//! Networks that fail: the processes of a job are on two hosts, and the cable between them
+//! is bad, pulled and put back, or pulled for good.
+
+use super::job::{self, Process, Random, Weights, beside, weights};
+use super::network::{AT, Hosts};
+use super::project::project;
+use super::support::{TRAIN, close, command, ok, run};
+use std::path::Path;
+use std::time::Duration;
+
+/// What kind of job it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Two workers.
+    Sync,
+    /// Two workers and two servers, one of each on each host.
+    Served(&'static str),
+    /// A program in two parts.
+    Cut,
+}
+
+/// The processes of a job on two hosts, the chief first.
+fn start(hosts: &Hosts, dir: &Path, kind: Kind, steps: usize, more: &str) -> Vec<Process> {
+    let train = format!(
+        "{TRAIN} --steps {steps} --epochs 100000 --checkpoint-dir ck --save-every 20 {more}"
+    );
+    let member = |host: usize, rank: usize, role: &str| {
+        let mode =
+            if let Kind::Served(mode) = kind { format!(" --mode {mode}") } else { String::new() };
+        let mut c = command(dir, "ip", &hosts.on(host, &format!("{train}{mode}")));
+        c.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", "2").env("TFC_PLAINTEXT", "1");
+        match kind {
+            Kind::Served(_) => {
+                let servers = AT.map(|at| format!("{at}:7000")).join(",");
+                c.env("TFC_SERVERS", servers).env("TFC_ROLE", role);
+            }
+            Kind::Sync | Kind::Cut => {
+                c.env("TFC_COORDINATOR", format!("{}:7171", AT[0]));
+            }
+        }
+        Process::start(c)
+    };
+    let mut all = vec![member(0, 0, "worker"), member(1, 1, "worker")];
+    if let Kind::Served(_) = kind {
+        all.extend([member(0, 0, "ps"), member(1, 1, "ps")]);
+    }
+    all
+}
+
+/// The programs.
+struct Programs {
+    whole: tempfile::TempDir,
+    cut: tempfile::TempDir,
+}
+
+impl Programs {
+    fn new() -> Programs {
+        Programs { whole: project(), cut: job::cut_project() }
+    }
+
+    /// A folder for a job.
+    fn folder(&self, kind: Kind) -> std::path::PathBuf {
+        beside(if kind == Kind::Cut { self.cut.path() } else { self.whole.path() })
+    }
+
+    /// What one process learns.
+    fn alone(&self, steps: usize) -> Weights {
+        let dir = self.folder(Kind::Sync);
+        ok(run(&dir, &format!("{TRAIN} --steps {steps} --epochs 100000 --state one.safetensors")));
+        weights(&dir.join("one.safetensors"))
+    }
+}
+
+fn until_saved(dir: &Path, processes: &mut [Process]) {
+    let since = std::time::Instant::now();
+    while job::checkpoints(&dir.join("ck")).is_empty() && !processes[0].is_over() {
+        assert!(since.elapsed() < Duration::from_secs(60), "{}", processes[0].said());
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn right(kind: Kind, one: &Weights, dir: &Path, said: &str) {
+    let now = weights(&dir.join("s.safetensors"));
+    if let Kind::Served("ps-async" | "backup --need 1") = kind {
+        assert!(now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite())), "{said}");
+    } else {
+        close(one, &now);
+    }
+}
+
+const KINDS: [Kind; 5] = [
+    Kind::Sync,
+    Kind::Served("ps-sync"),
+    Kind::Served("ps-async"),
+    Kind::Served("backup --need 1"),
+    Kind::Cut,
+];
+
+/// Packets are late, and some never come.
+#[test]
+fn cables_that_are_bad() {
+    let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
+    let one = programs.alone(60);
+    for (kind, loss) in KINDS.into_iter().zip([20, 20, 20, 20, 10]) {
+        let dir = programs.folder(kind);
+        hosts.line.worsen(Duration::from_millis(1), loss);
+        let before = hosts.line.counts();
+        let mut job = start(&hosts, &dir, kind, 60, "--state s.safetensors");
+        job.iter_mut().for_each(Process::ok);
+        let (carried, lost) = hosts.line.counts();
+        assert!(carried > before.0 + 100 && lost > before.1, "{kind:?}: {carried} {lost}");
+        right(kind, &one, &dir, &job[0].said());
+    }
+}
+
+/// Pulled at some step, in one direction or in both, and put back.
+#[test]
+fn cables_that_are_put_back() {
+    let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
+    let one = programs.alone(500);
+    let mut random = Random::new(4242);
+    for round in 0..2 {
+        for kind in KINDS {
+            let dir = programs.folder(kind);
+            let mut job =
+                start(&hosts, &dir, kind, 500, "--state s.safetensors --peer-timeout 30s");
+            until_saved(&dir, &mut job);
+            std::thread::sleep(Duration::from_millis(random.below(60)));
+            hosts.line.cut(1 + random.below(3));
+            std::thread::sleep(Duration::from_millis(50 + random.below(500)));
+            hosts.line.cut(0);
+            job.iter_mut().for_each(Process::ok);
+            right(kind, &one, &dir, &format!("{round}: {}", job[0].said()));
+        }
+    }
+}
+
+/// Pulled for good: every process ends in time, and names one on the other host. When it
+/// is put back the job goes on from its last checkpoint.
+#[test]
+fn cables_that_stay_out() {
+    let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
+    for kind in [Kind::Sync, Kind::Served("ps-sync"), Kind::Cut] {
+        let dir = programs.folder(kind);
+        let brief = "--peer-timeout 2s --join-timeout 3s";
+        let mut job = start(&hosts, &dir, kind, 1_000_000, brief);
+        until_saved(&dir, &mut job);
+        hosts.line.cut(3);
+        let saved = job::checkpoints(&dir.join("ck")).last().copied();
+        for (at, process) in job.iter_mut().enumerate() {
+            process.end();
+            let said = process.said();
+            assert_eq!(process.code, Some(4), "{kind:?} {at}: {said}");
+            let other = if at % 2 == 0 { 1 } else { 0 };
+            let names = [format!("worker {other}"), format!("server {other}")];
+            assert!(said.contains("error[E070"), "{kind:?} {at}: {said}");
+            assert!(names.iter().any(|n| said.contains(n)), "{kind:?} {at}: {said}");
+        }
+        hosts.line.cut(0);
+        let last = *job::checkpoints(&dir.join("ck")).last().unwrap();
+        assert!(Some(last) >= saved);
+        // On from there, to the same numbers as if nothing had happened.
+        let mut job =
+            start(&hosts, &dir, kind, last as usize + 100, "--resume --state s.safetensors");
+        job.iter_mut().for_each(Process::ok);
+        let whole = programs.alone(last as usize + 100);
+        right(kind, &whole, &dir, &job[0].said());
+    }
+}
