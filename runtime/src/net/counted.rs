@@ -75,6 +75,10 @@ impl Transport for Counted {
         self.inner.flush(moment)
     }
 
+    fn waits_aside(&self) -> bool {
+        self.inner.waits_aside()
+    }
+
     fn all_reduce(
         &self,
         data: &mut [u8],

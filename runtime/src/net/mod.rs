@@ -9,6 +9,7 @@
 //! | [`mpi`] | an MPI library that is there when the program runs |
 //! | [`ps`] | parameter servers |
 //! | [`collective`] | sums over all processes, out of exchanges between two |
+//! | [`beside`] | exchanges that go on while a step computes |
 //! | [`counted`] | what goes to and comes from each process |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
@@ -26,6 +27,7 @@
 //! - Every wait has a deadline. When it passes, or a peer is gone, the error names
 //!   the peer, what was waited for and its place in the graph.
 
+mod beside;
 pub mod collective;
 mod counted;
 mod h2;
@@ -43,6 +45,8 @@ pub mod ps;
 pub mod tls;
 
 use crate::error::{Error, ErrorCode, Result};
+pub use beside::Begun;
+use beside::Beside;
 use collective::Reduce;
 use counted::Counted;
 use job::Job;
@@ -93,6 +97,11 @@ pub trait Transport: Send + Sync {
     /// Waits until all that was posted is out.
     fn flush(&self, moment: &Moment<'_>) -> Result<()>;
 
+    /// Whether waiting takes nothing from what a process computes meanwhile.
+    fn waits_aside(&self) -> bool {
+        true
+    }
+
     /// The engine's own sum over all processes, where it has one.
     fn all_reduce(
         &self,
@@ -125,6 +134,7 @@ pub struct Group {
     counters: [AtomicU64; 3],
     /// Messages sent to each process, and received from it.
     posted: Vec<[AtomicU64; 2]>,
+    beside: Beside,
 }
 
 impl Group {
@@ -139,6 +149,7 @@ impl Group {
             share: Mutex::new(share),
             scratch: Mutex::default(),
             counters: Default::default(),
+            beside: Beside::default(),
         }
     }
 
@@ -248,6 +259,44 @@ impl Group {
         self.counters[0].fetch_add(1, Ordering::Relaxed);
         self.counters[2].fetch_add(started.elapsed().as_nanos() as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Begins something that the processes do together, such as [`Group::all_reduce`],
+    /// to be done beside what the caller does until it finishes it. What is finished
+    /// `at_once` need not be handed to another thread.
+    ///
+    /// # Safety
+    /// What the task borrows must live, and nobody else use it, until
+    /// [`Group::finish`] or [`Group::abandon`] has returned.
+    pub unsafe fn begin(
+        &self,
+        task: Box<dyn FnOnce() -> Result<()> + Send + '_>,
+        at_once: bool,
+    ) -> Begun {
+        // SAFETY: the task is dropped before what it borrows ends; see above.
+        let task = unsafe {
+            std::mem::transmute::<
+                Box<dyn FnOnce() -> Result<()> + Send + '_>,
+                Box<dyn FnOnce() -> Result<()> + Send>,
+            >(task)
+        };
+        self.beside.begin(task, at_once || !self.transport.waits_aside())
+    }
+
+    /// Waits for what was begun, and all that was begun before it.
+    pub fn finish(&self, until: Begun) -> Result<()> {
+        self.beside.finish(until)
+    }
+
+    /// Whether nobody has to wait for it.
+    pub fn is_done(&self, begun: Begun) -> bool {
+        self.beside.is_done(begun)
+    }
+
+    /// Ends what was begun, as far as it was not started; the processes are no longer
+    /// together then.
+    pub fn abandon(&self, until: Begun) {
+        self.beside.abandon(until);
     }
 
     fn reduce_one(
