@@ -75,8 +75,16 @@ impl Transport for Counted {
         self.inner.flush(moment)
     }
 
-    fn waits_aside(&self) -> bool {
-        self.inner.waits_aside()
+    fn here(&self) -> usize {
+        self.inner.here()
+    }
+
+    fn sleeps(&self) -> bool {
+        self.inner.sleeps()
+    }
+
+    fn reduces(&self, dtype: DType) -> bool {
+        self.inner.reduces(dtype)
     }
 
     fn all_reduce(
@@ -85,7 +93,7 @@ impl Transport for Counted {
         dtype: DType,
         op: Reduce,
         moment: &Moment<'_>,
-    ) -> Option<Result<()>> {
+    ) -> Result<()> {
         self.inner.all_reduce(data, dtype, op, moment)
     }
 }

@@ -47,11 +47,11 @@ pub mod tls;
 use crate::error::{Error, ErrorCode, Result};
 pub use beside::Begun;
 use beside::Beside;
-use collective::Reduce;
+use collective::{Reduce, Work};
 use counted::Counted;
 use job::Job;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
 
@@ -59,6 +59,9 @@ use tfc_abi::DType;
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the processes of a job have to find each other.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A tensor of so many bytes travels by itself.
+const LARGE: usize = 256 << 10;
 
 /// What is being exchanged, for messages, and until when it is worth waiting.
 #[derive(Clone, Copy, Debug)]
@@ -97,20 +100,29 @@ pub trait Transport: Send + Sync {
     /// Waits until all that was posted is out.
     fn flush(&self, moment: &Moment<'_>) -> Result<()>;
 
-    /// Whether waiting takes nothing from what a process computes meanwhile.
-    fn waits_aside(&self) -> bool {
+    /// How many processes of the job are on this machine, with this one; 0 if the
+    /// transport is for tests.
+    fn here(&self) -> usize;
+
+    /// Whether a process that waits leaves its core to others.
+    fn sleeps(&self) -> bool {
         true
     }
 
-    /// The engine's own sum over all processes, where it has one.
+    /// Whether the engine has sums of its own for such elements.
+    fn reduces(&self, _dtype: DType) -> bool {
+        false
+    }
+
+    /// The engine's own sum over all processes.
     fn all_reduce(
         &self,
         _data: &mut [u8],
         _dtype: DType,
         _op: Reduce,
         _moment: &Moment<'_>,
-    ) -> Option<Result<()>> {
-        None
+    ) -> Result<()> {
+        Err(Error::bug("the engine has no sums of its own"))
     }
 }
 
@@ -135,6 +147,9 @@ pub struct Group {
     /// Messages sent to each process, and received from it.
     posted: Vec<[AtomicU64; 2]>,
     beside: Beside,
+    /// That the process computes with.
+    threads: AtomicUsize,
+    overlaps: OnceLock<bool>,
 }
 
 impl Group {
@@ -150,6 +165,8 @@ impl Group {
             scratch: Mutex::default(),
             counters: Default::default(),
             beside: Beside::default(),
+            threads: AtomicUsize::new(1),
+            overlaps: OnceLock::new(),
         }
     }
 
@@ -235,9 +252,11 @@ impl Group {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut first = 0;
         while first < parts.len() {
-            // Neighbours of one element type travel together.
+            // Neighbours of one element type travel together, unless they are large: what
+            // a copy costs is more than what a message does.
             let dtype = parts[first].0;
-            let same = parts[first..].iter().take_while(|p| p.0 == dtype).count();
+            let small = |p: &&(DType, &mut [u8])| p.0 == dtype && p.1.len() < LARGE;
+            let same = parts[first..].iter().take_while(small).count().max(1);
             let run = &mut parts[first..first + same];
             let bytes: usize = run.iter().map(|p| p.1.len()).sum();
             let moment = self.moment(what, place);
@@ -280,7 +299,28 @@ impl Group {
                 Box<dyn FnOnce() -> Result<()> + Send>,
             >(task)
         };
-        self.beside.begin(task, at_once || !self.transport.waits_aside())
+        self.beside.begin(task, at_once || !self.overlaps())
+    }
+
+    /// Whether exchanges go on while a step computes. On one machine they take cores, as
+    /// what they send is copied: without some to spare nothing would be gained.
+    fn overlaps(&self) -> bool {
+        let decide = || match std::env::var("TFC_OVERLAP").as_deref() {
+            Ok("0") => false,
+            Ok("1") => true,
+            _ => {
+                let (here, threads) = (self.transport.here(), self.threads.load(Ordering::Relaxed));
+                let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+                let elsewhere = here < self.size() && self.transport.sleeps();
+                elsewhere || cores >= here * (threads + 1)
+            }
+        };
+        *self.overlaps.get_or_init(decide)
+    }
+
+    /// Says how many threads this process computes with.
+    pub fn set_threads(&self, threads: usize) {
+        self.threads.store(threads, Ordering::Relaxed);
     }
 
     /// Waits for what was begun, and all that was begun before it.
@@ -306,17 +346,15 @@ impl Group {
         op: Reduce,
         moment: &Moment<'_>,
     ) -> Result<()> {
-        let op = match op {
-            Reduce::Mean => {
-                collective::scale(data, dtype, self.share());
-                Reduce::Sum
-            }
-            op => op,
+        let (op, share) = match op {
+            Reduce::Mean => (Reduce::Sum, Some(self.share())),
+            op => (op, None),
         };
-        match self.transport.all_reduce(data, dtype, op, moment) {
-            Some(done) => done,
-            None => collective::all_reduce(&self.transport, data, dtype, op, moment),
+        if self.transport.reduces(dtype) {
+            share.inspect(|share| collective::scale(data, dtype, *share));
+            return self.transport.all_reduce(data, dtype, op, moment);
         }
+        collective::all_reduce(&self.transport, data, Work { dtype, op, share }, moment)
     }
 
     /// Everybody gets what the chief has.
