@@ -522,6 +522,7 @@ impl Model {
     /// From now on calls are made together with the other processes of a group: entries
     /// that combine values over processes run in their version for several.
     pub fn join(&self, group: Arc<Group>) {
+        group.set_threads(self.pool.threads());
         // The first group stays.
         let _ = self.group.set(group);
     }

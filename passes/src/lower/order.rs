@@ -1,12 +1,14 @@
 //! The order steps run in.
 //!
 //! Fusion has left groups; they and the reads of variables are the units here. Units
-//! keep the order of the graph, with three moves.
+//! keep the order of the graph, with four moves.
 //! - What uses a variable's old value goes before the kernel that computes its new
 //!   one, which can then store it straight into the variable. So does what uses a
 //!   carried value before the kernel that stores over part of it.
 //! - An update runs as a whole as soon as it can ([`super::updates`]). What it reads is
 //!   then free early, instead of living to the end of the step.
+//! - An exchange with other processes begins as soon as it can: it runs beside what comes
+//!   after it.
 //! - A write is deferred to the end if the old value is used by something that stands
 //!   after it in the text.
 //!
@@ -25,7 +27,7 @@ use super::updates::updates;
 use cranelift_entity::SecondaryMap;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
-use tfc_ir::lower::Lower;
+use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
 use tfc_ir::{Func, Graph, Node, NodeId, RegionId, ValueId, VarId};
 
@@ -85,6 +87,7 @@ pub(crate) fn order(
     };
     let rank = |i: u32| match (units.list[i as usize], update[i as usize]) {
         (Unit::Read(_), _) => Rank::Leaf,
+        _ if units.step(i).is_some_and(exchanges) => Rank::Exchange,
         (_, Some(_)) if late(i) => Rank::UpdateWrite,
         (_, Some(_)) => Rank::Update,
         (_, None) if late(i) => Rank::Late,
@@ -335,6 +338,8 @@ impl Edges {
 enum Rank {
     /// No step of its own: nothing should wait for it.
     Leaf,
+    /// Others wait for it, and nothing here does before it must.
+    Exchange,
     Update,
     UpdateWrite,
     Plain,
@@ -394,6 +399,10 @@ fn topological(edges: &Edges, update: &[Option<u32>], rank: &dyn Fn(u32) -> Rank
     }
     assert_eq!(out.len(), waits.len(), "steps wait for each other");
     out
+}
+
+fn exchanges(node: &Node) -> bool {
+    matches!(node.op.def().lower, Lower::Step(StepKind::Exchange))
 }
 
 fn is_read(node: &Node) -> bool {

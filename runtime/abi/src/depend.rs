@@ -3,7 +3,10 @@
 //! Two steps must when one of them writes what the other reads or writes: a
 //! buffer's home, or a stack. A *barrier* must keep its place among all others:
 //! it may fail, wait, or be seen from outside, and what stands before it in the
-//! list has happened by then, what stands behind it has not.
+//! list has happened by then, what stands behind it has not. An exchange is no barrier,
+//! so that steps run beside it; but exchanges keep their order, and their order with
+//! writes of variables, so that one that fails has kept the writes after it from
+//! happening.
 //!
 //! [`order`] finds the fewest waits that keep such an order; the compiler writes
 //! them into the plan. [`unordered`] finds a pair that a plan forgot; no plan is
@@ -68,7 +71,8 @@ impl Step {
             | Step::Conv(_)
             | Step::Copy { .. }
             | Step::Push { .. }
-            | Step::Pop { .. } => false,
+            | Step::Pop { .. }
+            | Step::Exchange(_) => false,
             Step::Call(c) => c.func.signature().may_fail,
             // A check is also what later steps rely on to stay in their buffers.
             Step::Print { .. }
@@ -77,12 +81,22 @@ impl Step {
             | Step::CheckFinite(_)
             | Step::Save { .. }
             | Step::Restore { .. }
-            | Step::Exchange(_)
             | Step::Send(_)
             | Step::Recv(_)
             | Step::Queue(_) => true,
             Step::If { then, otherwise, .. } => then.iter().chain(otherwise).any(Step::is_barrier),
             Step::While { head, body, .. } => head.iter().chain(body).any(Step::is_barrier),
+        }
+    }
+
+    /// Whether it exchanges tensors with other processes, or a step inside it does.
+    pub fn exchanges(&self) -> bool {
+        match self {
+            Step::Exchange(_) => true,
+            Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+                a.iter().chain(b).any(Step::exchanges)
+            }
+            _ => false,
         }
     }
 
@@ -105,6 +119,9 @@ impl Step {
 enum Resource {
     Home(Home),
     Stack(u32),
+    /// What all processes see: exchanges change it, and who writes a variable relies
+    /// on it.
+    Job,
 }
 
 /// Who used something last.
@@ -141,6 +158,13 @@ fn conflicts(
         step.stacks(&mut |stack| {
             touched.insert(Resource::Stack(stack), true);
         });
+        let keeps =
+            |(r, writes): (&Resource, &bool)| *writes && matches!(r, Resource::Home(Home::Var(_)));
+        if step.exchanges() {
+            touched.insert(Resource::Job, true);
+        } else if touched.iter().any(keeps) {
+            touched.insert(Resource::Job, false);
+        }
         for (resource, writes) in &touched {
             let used = uses.entry(*resource).or_default();
             earlier.extend(used.writer);
@@ -317,6 +341,30 @@ mod tests {
             Step::Pop { stack: 0, dst: 3, name: String::new() },
         ];
         assert_eq!(waits(&list), [vec![], vec![], vec![0], vec![2]]);
+    }
+
+    #[test]
+    fn exchanges_keep_their_order_and_writes_of_variables_wait() {
+        use crate::plan::{Combine, Exchange};
+        let exchange = |buf| {
+            let (name, place) = (String::new(), String::new());
+            Step::Exchange(Exchange { combine: Combine::Mean, bufs: vec![buf], name, place })
+        };
+        // Homes from 100 on are variables.
+        let home = |b: BufId| if b < 100 { Home::Slot(b) } else { Home::Var(b) };
+        let list = [
+            copy(8, 0),
+            exchange(0),
+            copy(9, 1), // beside the exchange
+            exchange(1),
+            copy(0, 2),   // needs the first alone
+            copy(9, 100), // a variable: after both
+            exchange(2),
+        ];
+        let (after, _) = order(&list, &home);
+        let want: [&[u32]; 7] = [&[], &[0], &[], &[1, 2], &[1], &[3], &[4, 5]];
+        assert_eq!(after, want);
+        assert_eq!(unordered(&list, &|i| after[i].clone(), &home), None);
     }
 
     #[test]

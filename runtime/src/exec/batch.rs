@@ -37,6 +37,10 @@ impl Batch {
         Batch { steps, writes_variables, made: Mutex::new(None) }
     }
 
+    pub fn steps(&self) -> &[u32] {
+        &self.steps
+    }
+
     /// Whether a step cannot be in one batch with these, which it waits for: it takes to
     /// a device what one of them brings from a device.
     pub fn must_end(step: &Step, entry: &Entry, steps: &Steps, batch: &[u32]) -> bool {

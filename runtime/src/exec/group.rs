@@ -71,6 +71,10 @@ impl StepGroup {
         }
     }
 
+    pub fn members(&self) -> &[u32] {
+        &self.members
+    }
+
     /// Runs all members. Of several errors, the first in the order of the list.
     pub fn run(&self, pool: &Pool, step: &(dyn Fn(u32) -> Result<()> + Sync)) -> Result<()> {
         for (pending, waits) in self.pending.iter().zip(&self.waits) {

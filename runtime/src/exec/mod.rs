@@ -7,6 +7,7 @@
 //! | [`frame`] | carries out a step that computes, on its device |
 //! | [`group`] | runs small steps at the same time |
 //! | [`batch`] | hands steps to devices besides the CPU, all between two of the CPU's at once |
+//! | [`exchange`] | begins exchanges with other processes, and waits for them |
 //! | [`step`] | all other steps: what the graph shows, checks, keeps and waits for |
 //!
 //! A call takes its variables, goes through the stages of its schedule, and gives
@@ -23,6 +24,7 @@
 
 mod batch;
 mod context;
+mod exchange;
 mod frame;
 mod group;
 mod schedule;
@@ -34,6 +36,7 @@ use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
 use crate::mem::Bytes;
 use crate::model::{EntryState, Model};
+use crate::net::Begun;
 use crate::profile::{Profile, Sizes};
 use crate::state::Held;
 use frame::Frame;
@@ -60,6 +63,8 @@ pub(crate) struct Run<'a> {
     /// The variables it writes as they were when it took them, in case they have
     /// to be put back.
     undo: Vec<Bytes>,
+    /// Exchanges that go on, of the list it is at and the lists around it.
+    begun: Vec<Begun>,
 }
 
 /// Gives the context its schedule back.
@@ -70,6 +75,7 @@ struct Lent<'r, 'a> {
 
 impl Drop for Lent<'_, '_> {
     fn drop(&mut self) {
+        self.run.abandon();
         self.run.ctx.schedule = self.schedule.take();
     }
 }
@@ -98,6 +104,7 @@ impl<'a> Run<'a> {
             may_stop,
             dirty: false,
             undo: vec![],
+            begun: vec![],
         };
         // Images are the CPU's; elsewhere a call takes its turn.
         if options.stale_ok && !state.vars.is_empty() && model.accelerator.is_none() {
@@ -178,11 +185,19 @@ impl<'a> Run<'a> {
     }
 
     fn list(&mut self, steps: &Steps, schedule: &Schedule) -> Result<()> {
-        for stage in &schedule.stages {
+        let outer = self.begun.len();
+        for (at, stage) in schedule.stages.iter().enumerate() {
             self.check_stop()?;
+            self.finish(outer, schedule.waits[at])?;
             match stage {
                 Stage::One(i) => {
                     let i = *i as usize;
+                    if let Step::Exchange(x) = &steps[i] {
+                        let own = schedule.steps[i].exchanges + 1;
+                        let next = schedule.waits.get(at + 1).is_none_or(|first| *first >= own);
+                        self.begin(&steps[i], x, next);
+                        continue;
+                    }
                     let started = self.clock();
                     self.dirty |= schedule.steps[i].writes_variables;
                     match frame::computes(&steps[i]) {
@@ -213,6 +228,9 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        let all = self.begun.len() - outer;
+        self.finish(outer, all as u32)?;
+        self.begun.truncate(outer);
         Ok(())
     }
 

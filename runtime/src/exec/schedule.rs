@@ -26,6 +26,8 @@ const STREAMED_PER_NS: i64 = 4;
 #[derive(Default)]
 pub(crate) struct Schedule {
     pub(super) stages: Vec<Stage>,
+    /// For each stage, how many exchanges of the list must be finished before it.
+    pub(super) waits: Vec<u32>,
     /// One for each step of the list.
     pub(super) steps: Vec<StepInfo>,
 }
@@ -50,6 +52,9 @@ pub(super) struct StepInfo {
     /// Nanoseconds, roughly.
     pub work: i64,
     pub writes_variables: bool,
+    /// How many exchanges of the list it waits for, directly or through others. They
+    /// wait for each other, so these are the first.
+    pub exchanges: u32,
     /// It computes, and is not worth splitting.
     small: bool,
 }
@@ -71,6 +76,7 @@ impl Schedule {
         arguments: &mut Arguments,
     ) -> Schedule {
         let mut known: Vec<StepInfo> = vec![];
+        let mut exchanges = 0;
         for (step, dispatch) in steps.iter().zip(steps.dispatch()) {
             let (work, splits) = work(step, entry, values);
             let mut writes_variables = false;
@@ -78,7 +84,17 @@ impl Schedule {
                 let home = entry.buffers[b as usize].home;
                 writes_variables |= w && matches!(home, Home::Var(_));
             });
+            let before = dispatch.after.iter().map(|a| match &steps[*a as usize] {
+                // Its own number is one more than those before it.
+                Step::Exchange(_) => known[*a as usize].exchanges + 1,
+                _ => known[*a as usize].exchanges,
+            });
+            let mut first = before.max().unwrap_or(0);
+            if let Step::Exchange(_) = step {
+                (first, exchanges) = (exchanges, exchanges + 1);
+            }
             known.push(StepInfo {
+                exchanges: first,
                 device: dispatch.device,
                 bufs_at: arguments.bufs.len() as u32,
                 ints_at: arguments.ints.len() as u32,
@@ -94,7 +110,7 @@ impl Schedule {
                 arguments.ints.extend(dims.iter().map(|e| values[*e as usize]));
             }
         }
-        let mut schedule = Schedule { stages: vec![], steps: known };
+        let mut schedule = Schedule { stages: vec![], waits: vec![], steps: known };
         // Small steps of the CPU, and steps of other devices: put off until something
         // waits for one of them. Of what a step waits for through others, those others
         // wait too, so they are put off as well.
@@ -130,6 +146,17 @@ impl Schedule {
         }
         schedule.flush(&mut gathered, steps, pool);
         schedule.send(&mut elsewhere);
+        let first = |i: &u32| match &steps[*i as usize] {
+            // It is put in line behind those before it, and need not wait for them.
+            Step::Exchange(_) => 0,
+            _ => schedule.steps[*i as usize].exchanges,
+        };
+        let waits = schedule.stages.iter().map(|stage| match stage {
+            Stage::One(i) | Stage::Inner(i, _) => first(i),
+            Stage::Group(group) => group.members().iter().map(first).max().unwrap_or(0),
+            Stage::Elsewhere(batch) => batch.steps().iter().map(first).max().unwrap_or(0),
+        });
+        schedule.waits = waits.collect();
         schedule
     }
 

@@ -5,11 +5,10 @@
 use super::Run;
 use super::context::inconsistent;
 use crate::error::{Error, Result};
-use crate::net::collective::Reduce;
 use crate::queue::{PartBytes, Queue, Turn, Waiter, Want};
 use crate::tensor::FeedView;
 use crate::{checkpoint, indices, numerics, show};
-use tfc_abi::plan::{CheckIndex, Combine, Exchange, Home, QueueAction, QueueStep, Step};
+use tfc_abi::plan::{CheckIndex, Home, QueueAction, QueueStep, Step};
 
 impl Run<'_> {
     fn value(&self, e: u32) -> i64 {
@@ -21,12 +20,12 @@ impl Run<'_> {
         self.value(e) as usize
     }
 
-    fn ptr(&self, buf: u32) -> *mut u8 {
+    pub(super) fn ptr(&self, buf: u32) -> *mut u8 {
         self.ctx.ptrs[buf as usize]
     }
 
     /// The elements of a buffer, as bytes.
-    fn bytes(&self, buf: u32) -> &[u8] {
+    pub(super) fn bytes(&self, buf: u32) -> &[u8] {
         let len = self.ctx.lens[buf as usize] * self.entry.buffers[buf as usize].dtype.size();
         if len == 0 {
             return &[];
@@ -99,7 +98,6 @@ impl Run<'_> {
                 unsafe { self.ctx.stacks[*stack as usize].pop(place, name) }
             }
             Step::Queue(s) => self.queue(s),
-            Step::Exchange(x) => self.exchange(x),
             Step::Send(m) => self.model.post(m, m.buf.map_or(&[], |b| self.bytes(b))),
             Step::Recv(m) => {
                 let (ptr, len) = match m.buf {
@@ -122,7 +120,8 @@ impl Run<'_> {
                 self.model.take(m, unsafe { std::slice::from_raw_parts_mut(ptr, len) })
             }
             // The schedule sends these elsewhere.
-            Step::Launch(_)
+            Step::Exchange(_)
+            | Step::Launch(_)
             | Step::MatMul(_)
             | Step::Conv(_)
             | Step::Copy { .. }
@@ -130,28 +129,6 @@ impl Run<'_> {
             | Step::If { .. }
             | Step::While { .. } => Err(inconsistent(self.entry, "a step is not what it was")),
         }
-    }
-
-    /// Without other processes the tensors stay what they are.
-    fn exchange(&mut self, x: &Exchange) -> Result<()> {
-        let Some(group) = self.model.group() else { return Ok(()) };
-        let op = match x.combine {
-            Combine::Mean => Reduce::Mean,
-            Combine::Sum => Reduce::Sum,
-            Combine::Max => Reduce::Max,
-            Combine::Min => Reduce::Min,
-        };
-        let mut parts: Vec<(tfc_abi::DType, &mut [u8])> = vec![];
-        for &b in &x.bufs {
-            let (ptr, len) = (self.ptr(b), self.bytes(b).len());
-            if len > 0 {
-                // SAFETY: the invariant of `ptrs`; the results of one step are apart from
-                // each other, and no kernel runs meanwhile.
-                let bytes = unsafe { std::slice::from_raw_parts_mut(ptr, len) };
-                parts.push((self.entry.buffers[b as usize].dtype, bytes));
-            }
-        }
-        group.all_reduce(&mut parts, op, &x.name, &x.place)
     }
 
     fn queue(&mut self, s: &QueueStep) -> Result<()> {

@@ -8,34 +8,41 @@
 
 use super::{Moment, Transport};
 use crate::error::Result;
-use crate::half::{bf16, f16};
 use tfc_abi::DType;
-
-/// How values of the processes are combined.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Reduce {
-    Sum,
-    /// Weighted by the share of the examples each process has.
-    Mean,
-    Max,
-    Min,
-}
+pub use tfc_compute::combine::Reduce;
+pub(super) use tfc_compute::combine::{combine, scale};
 
 /// Up to this many bytes over all processes, everybody gets everything at once.
 const SMALL: usize = 64 << 10;
 /// Bytes exchanged before they are added: they are in the cache then.
 const PIECE: usize = 512 << 10;
 
+/// What is done with the elements of a tensor.
+#[derive(Clone, Copy)]
+pub(super) struct Work {
+    pub dtype: DType,
+    pub op: Reduce,
+    /// What this process's own values are multiplied with first.
+    pub share: Option<f64>,
+}
+
+impl Work {
+    fn weigh(&self, data: &mut [u8]) {
+        if let Some(share) = self.share {
+            scale(data, self.dtype, share);
+        }
+    }
+}
+
 pub(super) fn all_reduce(
     t: &dyn Transport,
     data: &mut [u8],
-    dtype: DType,
-    op: Reduce,
+    work: Work,
     moment: &Moment<'_>,
 ) -> Result<()> {
     match data.len() * t.size() <= SMALL {
-        true => by_gathering(t, data, dtype, op, moment),
-        false => by_ring(t, data, dtype, op, moment),
+        true => by_gathering(t, data, work, moment),
+        false => by_ring(t, data, work, moment),
     }
 }
 
@@ -44,14 +51,9 @@ fn neighbours(t: &dyn Transport) -> (usize, usize) {
     ((r + 1) % n, (r + n - 1) % n)
 }
 
-fn by_gathering(
-    t: &dyn Transport,
-    data: &mut [u8],
-    dtype: DType,
-    op: Reduce,
-    moment: &Moment<'_>,
-) -> Result<()> {
+fn by_gathering(t: &dyn Transport, data: &mut [u8], work: Work, moment: &Moment<'_>) -> Result<()> {
     let (r, n, len) = (t.rank(), t.size(), data.len());
+    work.weigh(data);
     let (next, before) = neighbours(t);
     let mut all = vec![0u8; n * len];
     all[r * len..][..len].copy_from_slice(data);
@@ -62,19 +64,13 @@ fn by_gathering(
     }
     data.copy_from_slice(&all[..len]);
     for other in 1..n {
-        combine(data, &all[other * len..][..len], dtype, op);
+        combine(data, &all[other * len..][..len], work.dtype, work.op);
     }
     Ok(())
 }
 
-fn by_ring(
-    t: &dyn Transport,
-    data: &mut [u8],
-    dtype: DType,
-    op: Reduce,
-    moment: &Moment<'_>,
-) -> Result<()> {
-    let (r, n, size) = (t.rank(), t.size(), dtype.size());
+fn by_ring(t: &dyn Transport, data: &mut [u8], work: Work, moment: &Moment<'_>) -> Result<()> {
+    let (r, n, size) = (t.rank(), t.size(), work.dtype.size());
     let (next, before) = neighbours(t);
     let elements = data.len() / size;
     let piece = |i: usize| {
@@ -88,13 +84,19 @@ fn by_ring(
         while done < out.len().max(into.len()) {
             let (o, i) = (part(&out, done), part(&into, done));
             let got = &mut taken[..i.len()];
+            // A process's own values are weighed when they are used, while they are in the
+            // cache: those it sends on the first round, and those it adds to.
+            if round == 0 {
+                work.weigh(&mut data[o.clone()]);
+            }
             // What is sent in this round is not added to in this round.
             t.exchange(
                 Some((next, &data[o.clone()])).filter(|_| !o.is_empty()),
                 if i.is_empty() { None } else { Some((before, &mut got[..])) },
                 moment,
             )?;
-            combine(&mut data[i], got, dtype, op);
+            work.weigh(&mut data[i.clone()]);
+            combine(&mut data[i], got, work.dtype, work.op);
             done += PIECE;
         }
     }
@@ -151,80 +153,6 @@ fn two(
     }
 }
 
-/// `into[i] = op(into[i], from[i])`
-pub(super) fn combine(into: &mut [u8], from: &[u8], dtype: DType, op: Reduce) {
-    macro_rules! each {
-        ($t:ty, $get:expr, $put:expr) => {
-            for (a, b) in
-                into.chunks_exact_mut(size_of::<$t>()).zip(from.chunks_exact(size_of::<$t>()))
-            {
-                let (x, y) = ($get(&*a), $get(b));
-                a.copy_from_slice(&$put(pick(x, y, op)));
-            }
-        };
-    }
-    macro_rules! plain {
-        ($t:ty) => {
-            each!($t, |b: &[u8]| <$t>::from_ne_bytes(bytes(b)), |v: $t| v.to_ne_bytes())
-        };
-    }
-    match dtype {
-        DType::F32 => plain!(f32),
-        DType::F64 => plain!(f64),
-        DType::I32 => plain!(i32),
-        DType::I64 => plain!(i64),
-        DType::I8 => plain!(i8),
-        DType::U8 | DType::Bool => plain!(u8),
-        DType::F16 => {
-            each!(u16, |b: &[u8]| f16::from_ne_bytes(bytes(b)).to_f32(), |v: f32| f16::from_f32(v)
-                .to_ne_bytes())
-        }
-        DType::BF16 => {
-            each!(u16, |b: &[u8]| bf16::from_ne_bytes(bytes(b)).to_f32(), |v: f32| bf16::from_f32(
-                v
-            )
-            .to_ne_bytes())
-        }
-    }
-}
-
-/// `data[i] *= by`, for floats. A share of zero is no value at all: what a process
-/// without examples computed, perhaps NaN, does not count.
-pub(super) fn scale(data: &mut [u8], dtype: DType, by: f64) {
-    if by == 0.0 {
-        data.fill(0);
-        return;
-    }
-    let four = |data: &mut [u8]| {
-        for a in data.chunks_exact_mut(4) {
-            let x = f32::from_ne_bytes(bytes(a)) * by as f32;
-            a.copy_from_slice(&x.to_ne_bytes());
-        }
-    };
-    match dtype {
-        DType::F32 => four(data),
-        DType::F64 => {
-            for a in data.chunks_exact_mut(8) {
-                let x = f64::from_ne_bytes(bytes(a)) * by;
-                a.copy_from_slice(&x.to_ne_bytes());
-            }
-        }
-        DType::F16 => {
-            for a in data.chunks_exact_mut(2) {
-                let x = f16::from_ne_bytes(bytes(a)).to_f32() * by as f32;
-                a.copy_from_slice(&f16::from_f32(x).to_ne_bytes());
-            }
-        }
-        DType::BF16 => {
-            for a in data.chunks_exact_mut(2) {
-                let x = bf16::from_ne_bytes(bytes(a)).to_f32() * by as f32;
-                a.copy_from_slice(&bf16::from_f32(x).to_ne_bytes());
-            }
-        }
-        DType::I8 | DType::U8 | DType::I32 | DType::I64 | DType::Bool => {}
-    }
-}
-
 /// `into[i] += from[i]`
 pub(crate) fn add(into: &mut [u8], from: &[u8], dtype: DType) {
     combine(into, from, dtype, Reduce::Sum);
@@ -233,65 +161,4 @@ pub(crate) fn add(into: &mut [u8], from: &[u8], dtype: DType) {
 /// `data[i] = -data[i]`, for floats.
 pub(crate) fn negate(data: &mut [u8], dtype: DType) {
     scale(data, dtype, -1.0);
-}
-
-fn bytes<const N: usize>(b: &[u8]) -> [u8; N] {
-    let mut out = [0; N];
-    out.copy_from_slice(b);
-    out
-}
-
-trait Number: Copy {
-    fn add(self, other: Self) -> Self;
-    fn larger(self, other: Self) -> Self;
-    fn smaller(self, other: Self) -> Self;
-}
-
-macro_rules! float {
-    ($t:ty) => {
-        impl Number for $t {
-            fn add(self, other: $t) -> $t {
-                self + other
-            }
-            // NaN if either is, as everywhere in the language.
-            fn larger(self, other: $t) -> $t {
-                if self.is_nan() || self > other { self } else { other }
-            }
-            fn smaller(self, other: $t) -> $t {
-                if self.is_nan() || self < other { self } else { other }
-            }
-        }
-    };
-}
-
-macro_rules! integer {
-    ($t:ty) => {
-        impl Number for $t {
-            fn add(self, other: $t) -> $t {
-                self.wrapping_add(other)
-            }
-            fn larger(self, other: $t) -> $t {
-                self.max(other)
-            }
-            fn smaller(self, other: $t) -> $t {
-                self.min(other)
-            }
-        }
-    };
-}
-
-float!(f32);
-float!(f64);
-integer!(i8);
-integer!(u8);
-integer!(i32);
-integer!(i64);
-
-#[inline]
-fn pick<T: Number>(x: T, y: T, op: Reduce) -> T {
-    match op {
-        Reduce::Sum | Reduce::Mean => x.add(y),
-        Reduce::Max => x.larger(y),
-        Reduce::Min => x.smaller(y),
-    }
 }

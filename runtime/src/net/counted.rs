@@ -75,13 +75,25 @@ impl Transport for Counted {
         self.inner.flush(moment)
     }
 
+    fn here(&self) -> usize {
+        self.inner.here()
+    }
+
+    fn sleeps(&self) -> bool {
+        self.inner.sleeps()
+    }
+
+    fn reduces(&self, dtype: DType) -> bool {
+        self.inner.reduces(dtype)
+    }
+
     fn all_reduce(
         &self,
         data: &mut [u8],
         dtype: DType,
         op: Reduce,
         moment: &Moment<'_>,
-    ) -> Option<Result<()>> {
+    ) -> Result<()> {
         self.inner.all_reduce(data, dtype, op, moment)
     }
 }

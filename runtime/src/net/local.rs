@@ -79,6 +79,10 @@ impl Transport for Local {
         }
     }
 
+    fn here(&self) -> usize {
+        0
+    }
+
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
         self.exchange(Some((to, &data)), None, moment)
     }

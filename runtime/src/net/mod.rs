@@ -11,6 +11,7 @@
 //! | [`collective`] | sums over all processes, out of exchanges between two |
 //! | [`alive`] | connections to hosts that have vanished end |
 //! | [`clock`] | how far clocks are apart |
+//! | [`beside`] | exchanges that go on while a step computes |
 //! | [`counted`] | what goes to and comes from each process |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
@@ -29,6 +30,7 @@
 //!   the peer, what was waited for and its place in the graph.
 
 mod alive;
+mod beside;
 pub mod clock;
 pub mod collective;
 mod counted;
@@ -47,11 +49,13 @@ pub mod ps;
 pub mod tls;
 
 use crate::error::{Error, ErrorCode, Result};
-use collective::Reduce;
+pub use beside::Begun;
+use beside::Beside;
+use collective::{Reduce, Work};
 use counted::Counted;
 use job::Job;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
 
@@ -59,6 +63,9 @@ use tfc_abi::DType;
 pub const PEER_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long the processes of a job have to find each other.
 pub const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A tensor of so many bytes travels by itself.
+const LARGE: usize = 256 << 10;
 
 /// What is being exchanged, for messages, and until when it is worth waiting.
 #[derive(Clone, Copy, Debug)]
@@ -97,15 +104,29 @@ pub trait Transport: Send + Sync {
     /// Waits until all that was posted is out.
     fn flush(&self, moment: &Moment<'_>) -> Result<()>;
 
-    /// The engine's own sum over all processes, where it has one.
+    /// How many processes of the job are on this machine, with this one; 0 if the
+    /// transport is for tests.
+    fn here(&self) -> usize;
+
+    /// Whether a process that waits leaves its core to others.
+    fn sleeps(&self) -> bool {
+        true
+    }
+
+    /// Whether the engine has sums of its own for such elements.
+    fn reduces(&self, _dtype: DType) -> bool {
+        false
+    }
+
+    /// The engine's own sum over all processes.
     fn all_reduce(
         &self,
         _data: &mut [u8],
         _dtype: DType,
         _op: Reduce,
         _moment: &Moment<'_>,
-    ) -> Option<Result<()>> {
-        None
+    ) -> Result<()> {
+        Err(Error::bug("the engine has no sums of its own"))
     }
 }
 
@@ -129,6 +150,10 @@ pub struct Group {
     counters: [AtomicU64; 3],
     /// Messages sent to each process, and received from it.
     posted: Vec<[AtomicU64; 2]>,
+    beside: Beside,
+    /// That the process computes with.
+    threads: AtomicUsize,
+    overlaps: OnceLock<bool>,
 }
 
 impl Group {
@@ -143,6 +168,9 @@ impl Group {
             share: Mutex::new(share),
             scratch: Mutex::default(),
             counters: Default::default(),
+            beside: Beside::default(),
+            threads: AtomicUsize::new(1),
+            overlaps: OnceLock::new(),
         }
     }
 
@@ -228,9 +256,11 @@ impl Group {
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
         let mut first = 0;
         while first < parts.len() {
-            // Neighbours of one element type travel together.
+            // Neighbours of one element type travel together, unless they are large: what
+            // a copy costs is more than what a message does.
             let dtype = parts[first].0;
-            let same = parts[first..].iter().take_while(|p| p.0 == dtype).count();
+            let small = |p: &&(DType, &mut [u8])| p.0 == dtype && p.1.len() < LARGE;
+            let same = parts[first..].iter().take_while(small).count().max(1);
             let run = &mut parts[first..first + same];
             let bytes: usize = run.iter().map(|p| p.1.len()).sum();
             let moment = self.moment(what, place);
@@ -254,6 +284,65 @@ impl Group {
         Ok(())
     }
 
+    /// Begins something that the processes do together, such as [`Group::all_reduce`],
+    /// to be done beside what the caller does until it finishes it. What is finished
+    /// `at_once` need not be handed to another thread.
+    ///
+    /// # Safety
+    /// What the task borrows must live, and nobody else use it, until
+    /// [`Group::finish`] or [`Group::abandon`] has returned.
+    pub unsafe fn begin(
+        &self,
+        task: Box<dyn FnOnce() -> Result<()> + Send + '_>,
+        at_once: bool,
+    ) -> Begun {
+        // SAFETY: the task is dropped before what it borrows ends; see above.
+        let task = unsafe {
+            std::mem::transmute::<
+                Box<dyn FnOnce() -> Result<()> + Send + '_>,
+                Box<dyn FnOnce() -> Result<()> + Send>,
+            >(task)
+        };
+        self.beside.begin(task, at_once || !self.overlaps())
+    }
+
+    /// Whether exchanges go on while a step computes. On one machine they take cores, as
+    /// what they send is copied: without some to spare nothing would be gained.
+    fn overlaps(&self) -> bool {
+        let decide = || match std::env::var("TFC_OVERLAP").as_deref() {
+            Ok("0") => false,
+            Ok("1") => true,
+            _ => {
+                let (here, threads) = (self.transport.here(), self.threads.load(Ordering::Relaxed));
+                let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+                let elsewhere = here < self.size() && self.transport.sleeps();
+                elsewhere || cores >= here * (threads + 1)
+            }
+        };
+        *self.overlaps.get_or_init(decide)
+    }
+
+    /// Says how many threads this process computes with.
+    pub fn set_threads(&self, threads: usize) {
+        self.threads.store(threads, Ordering::Relaxed);
+    }
+
+    /// Waits for what was begun, and all that was begun before it.
+    pub fn finish(&self, until: Begun) -> Result<()> {
+        self.beside.finish(until)
+    }
+
+    /// Whether nobody has to wait for it.
+    pub fn is_done(&self, begun: Begun) -> bool {
+        self.beside.is_done(begun)
+    }
+
+    /// Ends what was begun, as far as it was not started; the processes are no longer
+    /// together then.
+    pub fn abandon(&self, until: Begun) {
+        self.beside.abandon(until);
+    }
+
     fn reduce_one(
         &self,
         data: &mut [u8],
@@ -261,17 +350,15 @@ impl Group {
         op: Reduce,
         moment: &Moment<'_>,
     ) -> Result<()> {
-        let op = match op {
-            Reduce::Mean => {
-                collective::scale(data, dtype, self.share());
-                Reduce::Sum
-            }
-            op => op,
+        let (op, share) = match op {
+            Reduce::Mean => (Reduce::Sum, Some(self.share())),
+            op => (op, None),
         };
-        match self.transport.all_reduce(data, dtype, op, moment) {
-            Some(done) => done,
-            None => collective::all_reduce(&self.transport, data, dtype, op, moment),
+        if self.transport.reduces(dtype) {
+            share.inspect(|share| collective::scale(data, dtype, *share));
+            return self.transport.all_reduce(data, dtype, op, moment);
         }
+        collective::all_reduce(&self.transport, data, Work { dtype, op, share }, moment)
     }
 
     /// Everybody gets what the chief has.

@@ -229,9 +229,7 @@ impl Mpi {
         };
         let [mut low, mut high] = [*graph; 2];
         for (bytes, op) in [(&mut low, Reduce::Min), (&mut high, Reduce::Max)] {
-            if let Some(done) = self.all_reduce(bytes, DType::I64, op, &moment) {
-                done?;
-            }
+            self.all_reduce(bytes, DType::I64, op, &moment)?;
         }
         if low == high {
             return Ok(());
@@ -239,6 +237,18 @@ impl Mpi {
         Err(Error::peer(ErrorCode::JOIN_REFUSED, "the workers do not all run the same program")
             .note(format!("the graph of worker {} is {}", self.rank, hex(graph)))
             .help("start every worker of a job with the same program"))
+    }
+
+    /// What the library calls an element type that it has with our meaning.
+    fn kind(&self, dtype: DType) -> Option<Handle> {
+        let l = &self.library;
+        match dtype {
+            DType::F32 => Some(l.f32),
+            DType::F64 => Some(l.f64),
+            DType::I32 => Some(l.i32),
+            DType::I64 => Some(l.i64),
+            DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => None,
+        }
     }
 
     /// Runs one call of the library, with the clock watched.
@@ -384,21 +394,30 @@ impl Transport for Mpi {
         Ok(())
     }
 
+    fn here(&self) -> usize {
+        let said = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok();
+        said.and_then(|n| n.parse().ok()).unwrap_or(self.size)
+    }
+
+    /// The library looks for messages without end.
+    fn sleeps(&self) -> bool {
+        false
+    }
+
+    fn reduces(&self, dtype: DType) -> bool {
+        self.kind(dtype).is_some()
+    }
+
     fn all_reduce(
         &self,
         data: &mut [u8],
         dtype: DType,
         op: Reduce,
         moment: &Moment<'_>,
-    ) -> Option<Result<()>> {
+    ) -> Result<()> {
         let l = &self.library;
-        let kind = match dtype {
-            DType::F32 => l.f32,
-            DType::F64 => l.f64,
-            DType::I32 => l.i32,
-            DType::I64 => l.i64,
-            // MPI has none of these with our meaning.
-            DType::F16 | DType::BF16 | DType::I8 | DType::U8 | DType::Bool => return None,
+        let Some(kind) = self.kind(dtype) else {
+            return Err(Error::bug("MPI has no such elements"));
         };
         let op = match op {
             Reduce::Sum | Reduce::Mean => l.sum,
@@ -410,14 +429,11 @@ impl Transport for Mpi {
         for part in data.chunks_mut(1 << 30) {
             let count = (part.len() / dtype.size()) as c_int;
             // SAFETY: the buffer has this many elements.
-            let done = self.call(moment, other, || unsafe {
+            self.call(moment, other, || unsafe {
                 (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, l.world)
-            });
-            if done.is_err() {
-                return Some(done);
-            }
+            })?;
         }
-        Some(Ok(()))
+        Ok(())
     }
 }
 

@@ -194,8 +194,8 @@ impl Planner<'_> {
             _ => Combine::Mean,
         };
         let name = match node.attrs.str("name") {
-            name if node.results.len() == 1 => name.to_string(),
-            _ => format!("{} tensors", node.results.len()),
+            "" if node.results.len() > 1 => format!("{} tensors", node.results.len()),
+            name => name.to_string(),
         };
         let place = self.build.place(node.span);
         steps.push(Step::Exchange(Exchange { combine, bufs, name, place }));
