@@ -133,6 +133,12 @@ fn products_of_every_size_and_transposition() {
         for (m, n, k) in [(1, 1, 1), (7, 65, 33), (64, 64, 16), (70, 5, 40), (3, 130, 17)] {
             matmul(DType::F32, &Sizes { m, n, k, batch: 1 }, trans, false, i % 2 == 0, 70);
         }
+        // Sizes known at run time only: aligned, aligned for one factor, not aligned; with
+        // tiles that are whole and tiles that are not.
+        for (m, n, k) in [(64, 128, 32), (68, 72, 20), (132, 65, 36), (129, 131, 37), (66, 68, 18)]
+        {
+            matmul(DType::F32, &Sizes { m, n, k, batch: 2 }, trans, false, true, 70);
+        }
         // Large tiles.
         matmul(DType::F32, &Sizes { m: 130, n: 132, k: 19, batch: 1 }, trans, false, false, 70);
         matmul(DType::F32, &Sizes { m: 5, n: 6, k: 7, batch: 3 }, trans, i % 2 == 1, true, 70);

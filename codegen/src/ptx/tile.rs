@@ -6,7 +6,7 @@ use super::contract::{Finish, Gemm, SPLITS, Side, begin, least};
 use super::emit::{self, Emit};
 use super::func::{Class, V};
 use super::sides::{Batch, Which};
-use super::stage::{Layout, Stage};
+use super::stage::{Layout, Next, Stage};
 use super::{Entry, Launch};
 use tfc_kernel::{DType, Dim, Kernel, ScalarType};
 
@@ -33,7 +33,7 @@ fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
     } else if least(&gemm.m) >= 128 && least(&gemm.n) >= 128 && !image {
         Tile { m: 128, n: 128, k: 8, tm: 8, tn: 8 }
     } else if least(&gemm.n) >= 128 && !image {
-        Tile { m: 64, n: 128, k: 16, tm: 4, tn: 8 }
+        Tile { m: 64, n: 128, k: 8, tm: 8, tn: 8 }
     } else if least(&gemm.m) >= 128 {
         Tile { m: 128, n: 64, k: 16, tm: 8, tn: 4 }
     } else {
@@ -44,6 +44,17 @@ fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
 impl Tile {
     fn threads(self) -> u32 {
         (self.m / self.tm) * (self.n / self.tn)
+    }
+
+    /// Blocks that a multiprocessor must have registers for: 512 threads with 64 sums
+    /// each, 640 with 32. The assembler would take more to have loads further ahead.
+    fn resident(self, gemm: &Gemm) -> u32 {
+        match self.tm * self.tn {
+            _ if matches!(gemm.b, Side::Image(..)) => 0,
+            64 => 512 / self.threads(),
+            32 => 640 / self.threads(),
+            _ => 0,
+        }
     }
 }
 
@@ -146,44 +157,49 @@ impl Emit<'_> {
         step: &mut dyn FnMut(&mut Self, V),
         careful: &mut dyn FnMut(&mut Self, V),
     ) {
-        let offset = self.f.op(Class::B32, "mov.b32", &[&0]);
-        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
-        let special = gemm.padded().then(|| self.f.reg(Class::Pred));
-        self.hand_over(gemm, stages, &values, offset, special);
-        let k = self.f.copy(place.begin);
-        let (again, done) = (self.f.label(), self.f.label());
-        let none = self.f.op(Class::Pred, "setp.ge.u32", &[&k, &place.end]);
-        self.f.line(format_args!("@{none} bra {done}"));
+        // The first round has nothing to compute with yet.
+        let offset = self.f.op(Class::B32, "mov.b32", &[&bytes]);
+        let first = self.f.copy(place.begin);
+        let special = gemm.padded().then(|| self.f.op(Class::Pred, "setp.ne.u32", &[&0, &0]));
+        let aligned = self.aligned(stages);
+        let [again, computed, done] = [(); 3].map(|()| self.f.label());
         self.f.place(&again);
         // What is seldom done stands behind the loop.
-        let [marked, multiplied] = [(); 2].map(|()| self.f.label());
-        let [mark, multiply] = [(); 2].map(|()| self.f.label());
+        let [mark, marked, multiply] = [(); 3].map(|()| self.f.label());
         if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra {mark}"));
+            self.f.line(format_args!("@{special} bra.uni {mark}"));
             self.f.place(&marked);
         }
-        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
+        let last = self.f.op(Class::B32, "add.u32", &[&first, &terms]);
+        let whole = self.f.op(Class::Pred, "setp.le.u32", &[&last, &place.end]);
+        let next = Next { first, end: place.end, whole };
+        let detour = self.fetch(gemm, place.batch, stages, next, aligned);
+        let none = self.f.op(Class::Pred, "setp.eq.u32", &[&first, &place.begin]);
+        self.f.line(format_args!("@{none} bra.uni {computed}"));
         if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra {multiply}"));
+            self.f.line(format_args!("@{special} bra.uni {multiply}"));
         }
         step(self, offset);
-        if special.is_some() {
-            self.f.place(&multiplied);
-        }
+        self.f.place(&computed);
         self.f.op_to(offset, "sub.u32", &[&bytes, &offset]);
-        self.hand_over(gemm, stages, &values, offset, special);
-        self.f.op_to(k, "add.u32", &[&k, &terms]);
-        let more = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &place.end]);
-        self.f.line(format_args!("@{more} bra {again}"));
+        self.hand_over(gemm, stages, offset, special);
+        let more = self.f.op(Class::Pred, "setp.lt.u32", &[&first, &place.end]);
+        self.f.mov(first, last);
+        self.f.line(format_args!("@{more} bra.uni {again}"));
+        if special.is_some() || detour.is_some() {
+            self.f.line(format_args!("bra.uni {done}"));
+        }
+        if let Some(detour) = detour {
+            self.detour(gemm, stages, next, &detour);
+        }
         if special.is_some() {
-            self.f.line(format_args!("bra {done}"));
             self.f.place(&mark);
-            self.mark(gemm, place.batch, &stages[1], place.end, marks);
+            self.mark(gemm, place.batch, &stages[1], [first, place.end], marks);
             self.f.line(format_args!("bar.sync 0"));
-            self.f.line(format_args!("bra {marked}"));
+            self.f.line(format_args!("bra.uni {marked}"));
             self.f.place(&multiply);
             careful(self, offset);
-            self.f.line(format_args!("bra {multiplied}"));
+            self.f.line(format_args!("bra.uni {computed}"));
         }
         self.f.place(&done);
     }
@@ -194,12 +210,11 @@ impl Emit<'_> {
         &mut self,
         gemm: &Gemm,
         stages: &[Stage; 2],
-        values: &[Vec<V>; 2],
         offset: V,
         special: Option<V>,
     ) {
-        for (stage, values) in stages.iter().zip(values) {
-            self.stash(gemm, stage, values, offset);
+        for stage in stages {
+            self.stash(gemm, stage, offset);
         }
         let Some(special) = special else {
             return self.f.line(format_args!("bar.sync 0"));
@@ -208,7 +223,7 @@ impl Emit<'_> {
         let class = Class::of(ScalarType::of(gemm.dtype));
         let zero = self.f.constant(tfc_kernel::Scalar::of(ScalarType::of(gemm.dtype), 0.0));
         let mut sum = zero;
-        for v in &values[0] {
+        for v in stages[0].values() {
             let v = self.widen(gemm.dtype, *v);
             sum = self.f.op(class, &format!("fma.rn.{}", class.ty()), &[&v, &zero, &sum]);
         }
@@ -266,6 +281,7 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let t = choose(gemm, size == 8);
     let split = finish.workspace.is_some();
     let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k));
+    e.f.resident(t.resident(gemm));
     let place = e.place(gemm, t.m, t.n, t.k, split);
     // Four more elements to a line of the tile: fewer threads meet in a bank.
     let layout = |rows: u32, base: u32| Layout {
@@ -363,6 +379,11 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         e.f.line(format_args!("@{more} bra {again}"));
     };
     e.over_tiles(gemm, &place, &stages, [bytes, marks, t.k], &mut step, &mut careful);
+    // From what the loop has in registers anyway.
+    let [x, y] = [at_b, at_a].map(|at| {
+        let bytes = e.f.op(Class::B32, "sub.u32", &[&at, &shared]);
+        e.f.op(Class::B32, "shr.u32", &[&bytes, &size.trailing_zeros()])
+    });
     let four = gemm.n.div_exact(&Dim::constant(4)).is_some() && gn == 4;
     for i in 0..t.tm {
         let off = i % gm + i / gm * (t.m * gm / t.tm);

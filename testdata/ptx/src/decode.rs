@@ -110,8 +110,10 @@ pub(crate) enum Op {
         src: Src,
         bits: u32,
     },
+    /// With `together`, all threads of the warp that are here go the same way.
     Branch {
         to: u32,
+        together: bool,
     },
     Exit,
     Barrier,
@@ -365,7 +367,7 @@ impl Decoder {
                 let Some(to) = self.labels.get(name) else {
                     return Err(Error::new(line, format!("there is no label `{name}`")));
                 };
-                return Ok(Op::Branch { to: *to });
+                return Ok(Op::Branch { to: *to, together: parts.len() > 1 });
             }
             "bar" if parts[1..] == ["sync"] => {
                 return match s.operands.as_slice() {

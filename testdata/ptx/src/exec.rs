@@ -267,8 +267,15 @@ impl Block<'_> {
             }
             w.pc += 1;
             match &inst.op {
-                Op::Branch { to } => {
+                Op::Branch { to, together } => {
                     let rest = w.active & !mask;
+                    if *together && rest != 0 && mask != 0 {
+                        return Err(self.error(
+                            pc,
+                            w.first + rest.trailing_zeros() as usize,
+                            "does not take a branch that is said to be taken by all or none",
+                        ));
+                    }
                     if rest == 0 {
                         w.pc = *to;
                     } else if mask != 0 {
