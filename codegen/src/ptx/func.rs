@@ -77,7 +77,14 @@ pub(super) struct Func {
 
 impl Func {
     pub fn new() -> Func {
-        Func { body: String::new(), counts: [0; 6], labels: 0, shared: 0, resident: 0, needs: BASELINE }
+        Func {
+            body: String::new(),
+            counts: [0; 6],
+            labels: 0,
+            shared: 0,
+            resident: 0,
+            needs: BASELINE,
+        }
     }
 
     pub fn reg(&mut self, class: Class) -> V {

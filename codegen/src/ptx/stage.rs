@@ -5,7 +5,7 @@ use super::contract::{Gemm, Side};
 use super::emit::Emit;
 use super::func::{Class, V};
 use super::memory::{list, memory_type};
-use super::sides::{Batch, Row, Which};
+use super::sides::{Batch, Row, Walk, Which, even, walked};
 use tfc_kernel::{DType, Dim};
 
 /// How a tile lies in shared memory.
@@ -43,6 +43,9 @@ pub(super) struct Stage {
     wide: u32,
     along_k: bool,
     way: Way,
+    walk: Option<Walk>,
+    /// Rows from one slot to the next.
+    apart: u32,
     /// What was loaded.
     values: Vec<V>,
 }
@@ -145,6 +148,7 @@ impl Emit<'_> {
         let apart = if along_k { layout.threads / across } else { across * wide };
         let k = self.f.op(Class::B32, "add.u32", &[&k, &term]);
         let by_term = self.f.op(Class::B32, "mul.lo.u32", &[&term, &layout.by_term]);
+        let walk = self.walk(gemm, which, batch, k, layout.terms);
         let mut slots = vec![];
         for r in 0..each / wide {
             let row = match r {
@@ -158,6 +162,11 @@ impl Emit<'_> {
             let at = self.f.op(Class::B32, "add.u32", &[&first, &row]);
             let ok = self.f.op(Class::Pred, "setp.lt.u32", &[&at, &rows]);
             let row = match &way {
+                Way::Checked if which == Which::A && walk.is_some() => {
+                    // What is loaded for a row past the end is stored nowhere.
+                    let last = self.f.op(Class::B32, "sub.u32", &[&rows, &1]);
+                    self.f.op(Class::B32, "min.u32", &[&at, &last])
+                }
                 Way::Checked => at,
                 Way::Quick { aligned, .. } => {
                     let last = if along_k { 1 } else { 4 };
@@ -169,12 +178,20 @@ impl Emit<'_> {
                     }
                 }
             };
-            let row = self.row(gemm, which, batch, row, k, layout.terms);
+            let row = match self.near(gemm, which, row, ok) {
+                Some(row) => row,
+                None => self.row(gemm, which, batch, row, k, layout.terms),
+            };
             slots.push(Slot { row, at, ok, place });
+        }
+        if let Some(walk) = &walk
+            && even(gemm, which, layout.rows).is_some()
+        {
+            self.start_from(gemm, walk, &slots[0].row);
         }
         let (_, class) = memory_type(gemm.dtype);
         let values = (0..each).map(|_| self.f.reg(class)).collect();
-        let stage = Stage { which, layout, slots, term, wide, along_k, way, values };
+        let stage = Stage { which, layout, slots, term, wide, along_k, way, walk, apart, values };
         if matches!(stage.way, Way::Quick { whole: true, .. }) {
             self.zeros(&stage.values);
         }
@@ -260,9 +277,23 @@ impl Emit<'_> {
             match &stage.way {
                 Way::Checked => {
                     let k = self.f.op(Class::B32, "add.u32", &[&next.first, &stage.term]);
-                    let term = self.term(gemm, stage.which, batch, k);
                     let there = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &next.end]);
                     self.zeros(&stage.values);
+                    if let Some(walk) = &stage.walk {
+                        let (base, bit) = self.here(gemm, walk, there);
+                        for (i, (slot, vs)) in (0..).zip(stage.loads()) {
+                            let ok = self.is_here(&slot.row, bit);
+                            let (at, plus) = match even(gemm, stage.which, stage.layout.rows) {
+                                Some(by) => (base, i * stage.apart * by * gemm.dtype.size() as u32),
+                                None => (self.from_here(gemm, &slot.row, base), 0),
+                            };
+                            let v = vs[0];
+                            self.f.line(format_args!("@{ok} ld.global.{ty} {v}, [{at}+{plus}]"));
+                        }
+                        self.step_on(walk);
+                        continue;
+                    }
+                    let term = self.term(gemm, stage.which, batch, k);
                     for (slot, vs) in stage.loads() {
                         let ok = self.f.op(Class::Pred, "and.pred", &[&there, &slot.ok]);
                         let (place, ok) =
@@ -371,11 +402,21 @@ impl Emit<'_> {
         let layout = &stage.layout;
         let k = self.f.op(Class::B32, "sub.u32", &[&first, &layout.terms]);
         let k = self.f.op(Class::B32, "add.u32", &[&k, &stage.term]);
-        let term = self.term(gemm, stage.which, batch, k);
+        let walks = walked(gemm, stage.which);
+        let term = match walks {
+            None => self.term(gemm, stage.which, batch, k),
+            Some(_) => None,
+        };
         let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
         for slot in &stage.slots {
-            let ok = self.f.op(Class::Pred, "setp.lt.and.u32", &[&k, &end, &slot.ok]);
-            let (_, ok) = self.element(gemm, stage.which, &slot.row, term.as_ref(), ok);
+            let there = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &end]);
+            let ok = match walks {
+                None => {
+                    let ok = self.f.op(Class::Pred, "and.pred", &[&there, &slot.ok]);
+                    self.element(gemm, stage.which, &slot.row, term.as_ref(), ok).1
+                }
+                Some((c, _)) => self.is_near(c, &slot.row, k, there),
+            };
             let v = self.f.op(Class::B32, "selp.b32", &[&1, &0, &ok]);
             // Words, whatever the elements are.
             let at = self.f.op(Class::B32, "sub.u32", &[&slot.place, &shared]);

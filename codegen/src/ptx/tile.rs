@@ -5,7 +5,7 @@
 use super::contract::{Finish, Gemm, SPLITS, Side, begin, least};
 use super::emit::{self, Emit};
 use super::func::{Class, V};
-use super::sides::{Batch, Which};
+use super::sides::{Batch, Which, walked};
 use super::stage::{Layout, Next, Stage};
 use super::{Entry, Launch};
 use tfc_kernel::{DType, Dim, Kernel, ScalarType};
@@ -47,11 +47,12 @@ impl Tile {
     }
 
     /// Blocks that a multiprocessor must have registers for: 512 threads with 64 sums
-    /// each, 640 with 32. The assembler would take more to have loads further ahead.
+    /// each, 640 with 32 of a product. The assembler would take more to have loads further ahead.
     fn resident(self, gemm: &Gemm) -> u32 {
         match self.tm * self.tn {
-            _ if matches!(gemm.b, Side::Image(..)) => 0,
             64 => 512 / self.threads(),
+            32 if walked(gemm, Which::B).is_some() => 512 / self.threads(),
+            32 if matches!(gemm.b, Side::Image(..)) => 0,
             32 => 640 / self.threads(),
             _ => 0,
         }
@@ -157,27 +158,21 @@ impl Emit<'_> {
         step: &mut dyn FnMut(&mut Self, V),
         careful: &mut dyn FnMut(&mut Self, V),
     ) {
-        // The first round has nothing to compute with yet.
+        // The first round only loads.
         let offset = self.f.op(Class::B32, "mov.b32", &[&bytes]);
         let first = self.f.copy(place.begin);
-        let special = gemm.padded().then(|| self.f.op(Class::Pred, "setp.ne.u32", &[&0, &0]));
+        let special = gemm.padded().then(|| self.f.op(Class::Pred, "setp.eq.u32", &[&0, &0]));
         let aligned = self.aligned(stages);
-        let [again, computed, done] = [(); 3].map(|()| self.f.label());
+        let [again, computed, done, seldom] = [(); 4].map(|()| self.f.label());
         self.f.place(&again);
-        // What is seldom done stands behind the loop.
-        let [mark, marked, multiply] = [(); 3].map(|()| self.f.label());
-        if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra.uni {mark}"));
-            self.f.place(&marked);
-        }
         let last = self.f.op(Class::B32, "add.u32", &[&first, &terms]);
         let whole = self.f.op(Class::Pred, "setp.le.u32", &[&last, &place.end]);
         let next = Next { first, end: place.end, whole };
         let detour = self.fetch(gemm, place.batch, stages, next, aligned);
-        let none = self.f.op(Class::Pred, "setp.eq.u32", &[&first, &place.begin]);
-        self.f.line(format_args!("@{none} bra.uni {computed}"));
-        if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra.uni {multiply}"));
+        // What is seldom done stands behind the loop.
+        match special {
+            Some(special) => self.f.line(format_args!("@{special} bra.uni {seldom}")),
+            None => self.unless_first(first, place, &computed),
         }
         step(self, offset);
         self.f.place(&computed);
@@ -193,26 +188,25 @@ impl Emit<'_> {
             self.detour(gemm, stages, next, &detour);
         }
         if special.is_some() {
-            self.f.place(&mark);
+            self.f.place(&seldom);
+            self.unless_first(first, place, &computed);
             self.mark(gemm, place.batch, &stages[1], [first, place.end], marks);
             self.f.line(format_args!("bar.sync 0"));
-            self.f.line(format_args!("bra.uni {marked}"));
-            self.f.place(&multiply);
             careful(self, offset);
             self.f.line(format_args!("bra.uni {computed}"));
         }
         self.f.place(&done);
     }
 
+    /// In the first round there is nothing to compute with: on to `computed`.
+    fn unless_first(&mut self, first: V, place: &Place, computed: &str) {
+        let none = self.f.op(Class::Pred, "setp.eq.u32", &[&first, &place.begin]);
+        self.f.line(format_args!("@{none} bra.uni {computed}"));
+    }
+
     /// Stores what was loaded, and waits for all threads to have done so. `special`
     /// becomes whether any of them has a NaN or an infinity of the first factor.
-    fn hand_over(
-        &mut self,
-        gemm: &Gemm,
-        stages: &[Stage; 2],
-        offset: V,
-        special: Option<V>,
-    ) {
+    fn hand_over(&mut self, gemm: &Gemm, stages: &[Stage; 2], offset: V, special: Option<V>) {
         for stage in stages {
             self.stash(gemm, stage, offset);
         }
@@ -359,10 +353,11 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         let again = e.f.label();
         e.f.place(&again);
         let va = line(e, at_a, a, 0, t.tm);
-        let vb = line(e, at_b, b, 0, t.tn);
         let group = t.tn.min(4);
-        for (j, vb) in vb.iter().enumerate() {
+        for j in 0..t.tn as usize {
             let col = j as u32 % group + j as u32 / group * (b.rows * group / t.tn);
+            let vb = format!("[{at_b}+{}]", b.base + col * size);
+            let vb = e.load_from("shared", dtype, &[vb], 1)[0];
             let there = format!("[{at_mark}+{}]", marks + 4 * col);
             let there = e.f.op(Class::B32, "ld.shared.b32", &[&there]);
             let there = e.f.op(Class::Pred, "setp.ne.u32", &[&there, &0]);
