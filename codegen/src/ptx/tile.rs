@@ -77,6 +77,8 @@ pub(super) struct Place {
     pub col: V,
     /// The part of the sum, when it is cut.
     pub part: Option<V>,
+    /// Whether it is not cut after all, if only the dims say so.
+    pub whole: Option<V>,
     /// Where its part of the sum starts and ends.
     pub begin: V,
     pub end: V,
@@ -84,23 +86,45 @@ pub(super) struct Place {
     pub n: V,
 }
 
+/// Parts that sums have.
+fn parts(cut: &Dim) -> Dim {
+    Dim::constant(1) + cut.clone() * Dim::constant(SPLITS - 1)
+}
+
 /// Blocks of a launch.
-pub(super) fn grid(gemm: &Gemm, tile_m: u32, tile_n: u32, split: bool) -> [Dim; 3] {
+pub(super) fn grid(gemm: &Gemm, tile_m: u32, tile_n: u32, cut: &Dim) -> [Dim; 3] {
     let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
-    let parts = Dim::constant(if split { SPLITS } else { 1 });
-    let all = tiles(&gemm.m, tile_m) * tiles(&gemm.n, tile_n) * gemm.batch.clone() * parts;
+    let all = tiles(&gemm.m, tile_m) * tiles(&gemm.n, tile_n) * gemm.batch.clone() * parts(cut);
     [all, Dim::constant(1), Dim::constant(1)]
 }
 
-/// Terms of a part of a sum that is cut.
-fn chunk(gemm: &Gemm, terms: u32) -> Dim {
-    gemm.k.ceil_div(SPLITS * i64::from(terms)) * Dim::constant(i64::from(terms))
+/// Terms of a part of a sum.
+fn chunk(gemm: &Gemm, terms: u32, cut: &Dim) -> Dim {
+    let rounded = |by: i64| {
+        gemm.k.ceil_div(by * i64::from(terms))
+            * Dim::constant(i64::from(terms))
+            * match by {
+                1 => Dim::constant(1) - cut.clone(),
+                _ => cut.clone(),
+            }
+    };
+    rounded(1) + rounded(SPLITS)
 }
 
 /// Sizes that [`Emit::place`] needs.
-pub(super) fn place_sizes(gemm: &Gemm, tile_m: u32, tile_n: u32, terms: u32) -> Vec<Dim> {
+pub(super) fn place_sizes(
+    gemm: &Gemm,
+    tile_m: u32,
+    tile_n: u32,
+    terms: u32,
+    cut: &Dim,
+) -> Vec<Dim> {
     let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
-    vec![tiles(&gemm.m, tile_m), tiles(&gemm.n, tile_n), chunk(gemm, terms)]
+    let mut sizes = vec![tiles(&gemm.m, tile_m), tiles(&gemm.n, tile_n)];
+    if !cut.is_zero() {
+        sizes.extend([chunk(gemm, terms, cut), parts(cut)]);
+    }
+    sizes
 }
 
 impl Emit<'_> {
@@ -110,7 +134,7 @@ impl Emit<'_> {
         tile_m: u32,
         tile_n: u32,
         terms: u32,
-        split: bool,
+        cut: &Dim,
     ) -> Place {
         let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
         let mut rest = self.f.special("%ctaid.x");
@@ -125,7 +149,8 @@ impl Emit<'_> {
             (self.dim32(&tiles(&gemm.n, tile_n)), self.dim32(&tiles(&gemm.m, tile_m)));
         let col = next(self, &wide);
         let row = next(self, &high);
-        let part = split.then(|| next(self, &SPLITS));
+        let count = (!cut.is_zero()).then(|| self.dim32(&parts(cut)));
+        let part = count.map(|count| next(self, &count));
         let batch = self.batch(gemm, rest);
         let row = self.f.op(Class::B32, "mul.lo.u32", &[&row, &tile_m]);
         let col = self.f.op(Class::B32, "mul.lo.u32", &[&col, &tile_n]);
@@ -133,14 +158,16 @@ impl Emit<'_> {
         let (begin, end) = match part {
             None => (self.f.op(Class::B32, "mov.b32", &[&0]), k),
             Some(part) => {
-                let chunk = self.dim32(&chunk(gemm, terms));
+                let chunk = self.dim32(&chunk(gemm, terms, cut));
                 let begin = self.f.op(Class::B32, "mul.lo.u32", &[&part, &chunk]);
                 let end = self.f.op(Class::B32, "add.u32", &[&begin, &chunk]);
                 (begin, self.f.op(Class::B32, "min.u32", &[&end, &k]))
             }
         };
         let (m, n) = (self.dim32(&gemm.m), self.dim32(&gemm.n));
-        Place { batch, row, col, part, begin, end, m, n }
+        let whole = count.filter(|_| !cut.is_one());
+        let whole = whole.map(|count| self.f.op(Class::Pred, "setp.eq.u32", &[&count, &1]));
+        Place { batch, row, col, part, whole, begin, end, m, n }
     }
 
     /// Goes over the sum, tile by tile. `step` computes with the tiles that start at
@@ -225,6 +252,21 @@ impl Emit<'_> {
         self.f.line(format_args!("bar.red.or.pred {special}, 0, {nan}"));
     }
 
+    /// Does `each` for all sums of a thread, once to keep parts and once for whole sums, where
+    /// the dims say which. It is given the place as it is then.
+    pub(super) fn finish_all(&mut self, place: &Place, each: &mut dyn FnMut(&mut Self, &Place)) {
+        let Some(whole) = place.whole else { return each(self, place) };
+        let [direct, done] = [(); 2].map(|()| self.f.label());
+        let dims = self.dims.clone();
+        self.f.line(format_args!("@{whole} bra.uni {direct}"));
+        each(self, place);
+        self.f.line(format_args!("bra.uni {done}"));
+        self.f.place(&direct);
+        self.dims = dims;
+        each(self, &Place { part: None, ..*place });
+        self.f.place(&done);
+    }
+
     /// Finishes neighbouring sums of one row, where they are in the product. `row` and
     /// `col` are those in the tile.
     pub(super) fn finish_sums(
@@ -273,10 +315,10 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let dtype = sum_type(gemm.dtype);
     let size = dtype.size() as u32;
     let t = choose(gemm, size == 8);
-    let split = finish.workspace.is_some();
-    let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k));
+    let cut = &finish.cut;
+    let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k, cut));
     e.f.resident(t.resident(gemm));
-    let place = e.place(gemm, t.m, t.n, t.k, split);
+    let place = e.place(gemm, t.m, t.n, t.k, cut);
     // Four more elements to a line of the tile: fewer threads meet in a bank.
     let layout = |rows: u32, base: u32| Layout {
         rows,
@@ -380,28 +422,30 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         e.f.op(Class::B32, "shr.u32", &[&bytes, &size.trailing_zeros()])
     });
     let four = gemm.n.div_exact(&Dim::constant(4)).is_some() && gn == 4;
-    for i in 0..t.tm {
-        let off = i % gm + i / gm * (t.m * gm / t.tm);
-        let row = e.f.op(Class::B32, "add.u32", &[&y, &off]);
-        for g in 0..t.tn / gn {
-            let apart = g * (t.n * gn / t.tn);
-            let row_sums = &sums[i as usize][(g * gn) as usize..((g + 1) * gn) as usize];
-            if four {
-                let col = e.f.op(Class::B32, "add.u32", &[&x, &apart]);
-                e.finish_sums(gemm, finish, &place, row, col, row_sums.to_vec());
-                continue;
-            }
-            for (j, sum) in row_sums.iter().enumerate() {
-                let col = e.f.op(Class::B32, "add.u32", &[&x, &(apart + j as u32)]);
-                e.finish_sums(gemm, finish, &place, row, col, vec![*sum]);
+    e.finish_all(&place, &mut |e, place| {
+        for i in 0..t.tm {
+            let off = i % gm + i / gm * (t.m * gm / t.tm);
+            let row = e.f.op(Class::B32, "add.u32", &[&y, &off]);
+            for g in 0..t.tn / gn {
+                let apart = g * (t.n * gn / t.tn);
+                let row_sums = &sums[i as usize][(g * gn) as usize..((g + 1) * gn) as usize];
+                if four {
+                    let col = e.f.op(Class::B32, "add.u32", &[&x, &apart]);
+                    e.finish_sums(gemm, finish, place, row, col, row_sums.to_vec());
+                    continue;
+                }
+                for (j, sum) in row_sums.iter().enumerate() {
+                    let col = e.f.op(Class::B32, "add.u32", &[&x, &(apart + j as u32)]);
+                    e.finish_sums(gemm, finish, place, row, col, vec![*sum]);
+                }
             }
         }
-    }
+    });
     let how = format!(
         "tiles of {} x {}, {} x {} to a thread, {} terms at a time through two buffers",
         t.m, t.n, t.tm, t.tn, t.k
     );
-    let grid = grid(gemm, t.m, t.n, split);
+    let grid = grid(gemm, t.m, t.n, cut);
     let launch = Launch { entry: name.into(), grid, block: t.threads(), shared: 0 };
     (e.f.finish(name, &emit::params(kernel), launch), how)
 }
