@@ -3,7 +3,7 @@
 //! Code map
 //! - [`schedule`]: which loops are threads, and how many of them a launch takes;
 //! - [`emit`]: statements and loops of a scheduled kernel; [`rows`]: loops that
-//!   threads share; [`ops`]: scalar operations; [`memory`]: addresses, loads and
+//!   threads share; [`best`]: those that look for an element; [`ops`]: scalar operations; [`memory`]: addresses, loads and
 //!   stores;
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
@@ -34,6 +34,7 @@
 //!   a whole block agrees about, so every barrier is reached by all.
 //! - The text starts with the lowest `.version` and `.target` its instructions need.
 
+mod best;
 mod contract;
 mod depthwise;
 mod emit;
