@@ -164,12 +164,16 @@ fn products_of_every_type() {
 #[test]
 fn products_on_tensor_cores() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
-        for trans in [(false, false), (true, true)] {
-            for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50)] {
+        for trans in [(false, false), (true, true), (false, true), (true, false)] {
+            for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50), (72, 40, 88)] {
                 matmul(dtype, &Sizes { m, n, k, batch: 2 }, trans, false, true, 80);
             }
             let s = Sizes { m: 68, n: 72, k: 36, batch: 2 };
             matmul(dtype, &s, trans, false, false, 80);
+            // Large tiles, with and without an end that is not full.
+            for (m, n, k) in [(128, 136, 64), (130, 20, 33), (24, 136, 40)] {
+                matmul(dtype, &Sizes { m, n, k, batch: 1 }, trans, false, false, 80);
+            }
         }
     }
 }
@@ -187,8 +191,7 @@ fn long_sums_are_cut() {
 /// Whether sums are cut may be known at run time only: then the same code does both.
 #[test]
 fn long_sums_of_run_time_sizes_are_cut() {
-    for (m, n, k) in [(5, 12, 2047), (5, 12, 2048), (1, 3, 2201), (364, 361, 2050)] {
-        // The last one has too many elements.
+    for (m, n, k) in [(5, 12, 2047), (5, 12, 2048), (1, 3, 2201)] {
         let s = Sizes { m, n, k, batch: 1 };
         matmul(DType::F32, &s, (true, false), false, true, 70);
     }
@@ -197,6 +200,41 @@ fn long_sums_of_run_time_sizes_are_cut() {
         matmul(DType::BF16, &s, (false, true), false, true, 80);
         matmul(DType::I64, &s, (false, false), false, true, 70);
     }
+    // What is launched.
+    let [m, n, k] = ["M", "N", "K"].map(Dim::sym);
+    let product = Product::MatMul(MatMul {
+        dtype: DType::F32,
+        m,
+        n,
+        k,
+        batch: Dim::constant(1),
+        a_stride: Dim::constant(0),
+        b_stride: Dim::constant(0),
+        trans_a: false,
+        trans_b: false,
+    });
+    let dims: Vec<Arc<str>> = ["K", "M", "N"].map(Arc::from).to_vec();
+    let request = Request {
+        name: "product",
+        product: &product,
+        epilogue: None,
+        dims: &dims,
+        arch: 70,
+        fast: false,
+        tf32: false,
+    };
+    let c = ptx::contraction(&request);
+    let blocks = |m: i64, n: i64, k: i64| {
+        let size = |name: &str| dims.iter().position(|d| &**d == name).map(|i| [k, m, n][i]);
+        let of = |d: &Dim| d.eval(&size).expect("a size");
+        let workspace = c.workspace.as_ref().map(of).unwrap_or(0);
+        (of(&c.entries[0].launch.grid[0]), of(&c.entries[1].launch.grid[0]), workspace)
+    };
+    assert_eq!(blocks(64, 64, 2047), (1, 0, 0));
+    assert_eq!(blocks(64, 64, 2048), (8, 16, 64 * 64 * 4 * 8));
+    assert_eq!(blocks(2048, 64, 1 << 20), (256, 512, 2048 * 64 * 4 * 8));
+    assert_eq!(blocks(2049, 64, 1 << 20), (33, 0, 0));
+    assert_eq!(blocks(0, 64, 1 << 20).0, 0);
 }
 
 /// `max(product + bias, 0)`, the bias along rows.

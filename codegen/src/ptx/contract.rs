@@ -24,7 +24,7 @@
 use super::emit::{self, Emit};
 use super::func::{Class, V};
 use super::sides::area;
-use super::{Entry, Launch, depthwise, mma, schedule, tile};
+use super::{Entry, Launch, depthwise, mma, schedule, tensor, tile};
 use std::sync::Arc;
 use tfc_abi::plan::ConvKind;
 use tfc_kernel::contract::{Conv, Epilogue, MatMul, Product};
@@ -353,10 +353,13 @@ pub fn contraction(request: &Request) -> Contracted {
         DType::F32 => request.tf32,
         _ => false,
     };
-    let tensor = fits && request.arch >= super::AMPERE.arch;
+    let tensor_cores = fits && request.arch >= super::AMPERE.arch;
     let (entry, how) = match direct {
         Some(c) => depthwise::entry(&kernel, &gemm, c, &finish, &name),
-        None if tensor => mma::entry(&kernel, &gemm, &finish, &name),
+        None if tensor_cores && tensor::is_plain(&gemm) => {
+            tensor::entry(&kernel, &gemm, &finish, &name)
+        }
+        None if tensor_cores => mma::entry(&kernel, &gemm, &finish, &name),
         None => tile::entry(&kernel, &gemm, &finish, &name),
     };
     let mut text = format!("{}: {}\n  {}\n  {how}\n", request.name, request.product, entry.launch);

@@ -7,8 +7,8 @@
 //!   stores;
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
-//!   the tiled product; [`mma`]: the same on tensor cores; [`depthwise`]: convolutions
-//!   with a filter for each channel;
+//!   the tiled product; [`tensor`]: products of matrices on tensor cores; [`mma`]: others
+//!   there; [`depthwise`]: convolutions with a filter for each channel;
 //! - [`routines`]: what the runtime does on the CPU by itself;
 //! - [`table`]: all of it as the runtime reads it;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
@@ -49,6 +49,7 @@ pub mod schedule;
 mod sides;
 mod stage;
 mod table;
+mod tensor;
 mod tile;
 
 pub use contract::{Contracted, Request, contraction};

@@ -87,7 +87,7 @@ pub(super) struct Next {
 /// Whether four neighbours of a factor are side by side: `None` if not; else the sizes
 /// that must be multiples of four for the first to be at a multiple of four, and for all
 /// or none of them to be in range.
-fn neighbours(side: &Side, rows: &Dim, k: &Dim) -> Option<[Dim; 4]> {
+pub(super) fn neighbours(side: &Side, rows: &Dim, k: &Dim) -> Option<[Dim; 4]> {
     let Side::Linear { by_image, by_group, by_row, by_k } = side else { return None };
     let (near, far, length) = match side.along_k() {
         true => (by_k, by_row, k),
