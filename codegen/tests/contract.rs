@@ -51,6 +51,9 @@ fn run(
     for entry in &c.entries {
         let grid: Vec<u32> =
             entry.launch.grid.iter().map(|g| g.eval(&size).unwrap_or(0) as u32).collect();
+        if grid.contains(&0) {
+            continue;
+        }
         let launch = Launch {
             entry: &entry.launch.entry,
             grid: [grid[0], grid[1], grid[2]],
@@ -133,6 +136,12 @@ fn products_of_every_size_and_transposition() {
         for (m, n, k) in [(1, 1, 1), (7, 65, 33), (64, 64, 16), (70, 5, 40), (3, 130, 17)] {
             matmul(DType::F32, &Sizes { m, n, k, batch: 1 }, trans, false, i % 2 == 0, 70);
         }
+        // Sizes known at run time only: aligned, aligned for one factor, not aligned; with
+        // tiles that are whole and tiles that are not.
+        for (m, n, k) in [(64, 128, 32), (68, 72, 20), (132, 65, 36), (129, 131, 37), (66, 68, 18)]
+        {
+            matmul(DType::F32, &Sizes { m, n, k, batch: 2 }, trans, false, true, 70);
+        }
         // Large tiles.
         matmul(DType::F32, &Sizes { m: 130, n: 132, k: 19, batch: 1 }, trans, false, false, 70);
         matmul(DType::F32, &Sizes { m: 5, n: 6, k: 7, batch: 3 }, trans, i % 2 == 1, true, 70);
@@ -155,12 +164,16 @@ fn products_of_every_type() {
 #[test]
 fn products_on_tensor_cores() {
     for dtype in [DType::F16, DType::BF16, DType::F32] {
-        for trans in [(false, false), (true, true)] {
-            for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50)] {
+        for trans in [(false, false), (true, true), (false, true), (true, false)] {
+            for (m, n, k) in [(1, 1, 1), (64, 64, 16), (70, 37, 50), (72, 40, 88)] {
                 matmul(dtype, &Sizes { m, n, k, batch: 2 }, trans, false, true, 80);
             }
             let s = Sizes { m: 68, n: 72, k: 36, batch: 2 };
             matmul(dtype, &s, trans, false, false, 80);
+            // Large tiles, with and without an end that is not full.
+            for (m, n, k) in [(128, 136, 64), (130, 20, 33), (24, 136, 40)] {
+                matmul(dtype, &Sizes { m, n, k, batch: 1 }, trans, false, false, 80);
+            }
         }
     }
 }
@@ -173,6 +186,55 @@ fn long_sums_are_cut() {
     let s = Sizes { m: 6, n: 3, k: 2050, batch: 2 };
     matmul(DType::I32, &s, (false, true), false, false, 70);
     matmul(DType::BF16, &Sizes { m: 5, n: 12, k: 2100, batch: 1 }, (true, false), false, false, 80);
+}
+
+/// Whether sums are cut may be known at run time only: then the same code does both.
+#[test]
+fn long_sums_of_run_time_sizes_are_cut() {
+    for (m, n, k) in [(5, 12, 2047), (5, 12, 2048), (1, 3, 2201)] {
+        let s = Sizes { m, n, k, batch: 1 };
+        matmul(DType::F32, &s, (true, false), false, true, 70);
+    }
+    for k in [40, 2100] {
+        let s = Sizes { m: 4, n: 70, k, batch: 2 };
+        matmul(DType::BF16, &s, (false, true), false, true, 80);
+        matmul(DType::I64, &s, (false, false), false, true, 70);
+    }
+    // What is launched.
+    let [m, n, k] = ["M", "N", "K"].map(Dim::sym);
+    let product = Product::MatMul(MatMul {
+        dtype: DType::F32,
+        m,
+        n,
+        k,
+        batch: Dim::constant(1),
+        a_stride: Dim::constant(0),
+        b_stride: Dim::constant(0),
+        trans_a: false,
+        trans_b: false,
+    });
+    let dims: Vec<Arc<str>> = ["K", "M", "N"].map(Arc::from).to_vec();
+    let request = Request {
+        name: "product",
+        product: &product,
+        epilogue: None,
+        dims: &dims,
+        arch: 70,
+        fast: false,
+        tf32: false,
+    };
+    let c = ptx::contraction(&request);
+    let blocks = |m: i64, n: i64, k: i64| {
+        let size = |name: &str| dims.iter().position(|d| &**d == name).map(|i| [k, m, n][i]);
+        let of = |d: &Dim| d.eval(&size).expect("a size");
+        let workspace = c.workspace.as_ref().map(of).unwrap_or(0);
+        (of(&c.entries[0].launch.grid[0]), of(&c.entries[1].launch.grid[0]), workspace)
+    };
+    assert_eq!(blocks(64, 64, 2047), (1, 0, 0));
+    assert_eq!(blocks(64, 64, 2048), (8, 16, 64 * 64 * 4 * 8));
+    assert_eq!(blocks(2048, 64, 1 << 20), (256, 512, 2048 * 64 * 4 * 8));
+    assert_eq!(blocks(2049, 64, 1 << 20), (33, 0, 0));
+    assert_eq!(blocks(0, 64, 1 << 20).0, 0);
 }
 
 /// `max(product + bias, 0)`, the bias along rows.
@@ -209,9 +271,13 @@ fn bias_relu(m: &Dim, n: &Dim, dims: &[Arc<str>]) -> Kernel {
 
 #[test]
 fn the_epilogue_is_run_on_sums_in_registers() {
-    for (m, n, k, named) in
-        [(9, 70, 21, true), (130, 132, 9, false), (9, 72, 21, false), (33, 8, 3000, false)]
-    {
+    for (m, n, k, named) in [
+        (9, 70, 21, true),
+        (9, 70, 2049, true),
+        (130, 132, 9, false),
+        (9, 72, 21, false),
+        (33, 8, 3000, false),
+    ] {
         let dim = |name: &str, v: i64| if named { Dim::sym(name) } else { Dim::constant(v) };
         let (dm, dn, dk) = (dim("M", m), dim("N", n), dim("K", k));
         let names: Vec<Arc<str>> = ["K", "M", "N"].map(Arc::from).to_vec();
@@ -272,6 +338,9 @@ fn the_epilogue_is_run_on_sums_in_registers() {
         for entry in &c.entries {
             let grid: Vec<u32> =
                 entry.launch.grid.iter().map(|g| g.eval(&size).expect("a size") as u32).collect();
+            if grid.contains(&0) {
+                continue;
+            }
             let launch = Launch {
                 entry: &entry.launch.entry,
                 grid: [grid[0], grid[1], grid[2]],

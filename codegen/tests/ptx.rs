@@ -264,6 +264,97 @@ fn long_rows_give_the_interpreters_bits() {
     }
 }
 
+/// Where the largest or smallest element of each row of `x` is, as `argmax` is lowered.
+fn extreme(dtype: DType, t: Dim, largest: bool) -> Kernel {
+    let ty = ScalarType::of(dtype);
+    let mut regs = cranelift_entity::PrimaryMap::new();
+    let [init, acc, x, next, result] = std::array::from_fn(|_| regs.push(ty));
+    let [zero, at, here, next_at, result_at] = std::array::from_fn(|_| regs.push(ScalarType::I64));
+    let [less, odd, number, first, better] = std::array::from_fn(|_| regs.push(ScalarType::Bool));
+    let (i, j, rows) = (LoopVar::from_u32(0), LoopVar::from_u32(1), Dim::sym("R"));
+    let op = |dst, op, args: &[Reg]| Stmt::Op { dst, op, args: args.to_vec() };
+    let less_than = if largest { [acc, x] } else { [x, acc] };
+    let mut body = vec![
+        Stmt::Load { dst: x, buf: 1, at: Ix::var(i).scale(&t).plus(&Ix::var(j)) },
+        op(less, ScalarOp::Lt, &less_than),
+    ];
+    let choice = if dtype.is_float() { better } else { less };
+    if dtype.is_float() {
+        body.extend([
+            op(odd, ScalarOp::Ne, &[x, x]),
+            op(number, ScalarOp::Eq, &[acc, acc]),
+            op(first, ScalarOp::And, &[odd, number]),
+            op(better, ScalarOp::Or, &[less, first]),
+        ]);
+    }
+    body.extend([
+        Stmt::Index { dst: here, ix: Ix::var(j) },
+        op(next, ScalarOp::Select, &[choice, x, acc]),
+        op(next_at, ScalarOp::Select, &[choice, here, at]),
+    ]);
+    let combine = Combine::Sequential;
+    let carried = vec![
+        Carried { init, acc, next, result, combine },
+        Carried { init: zero, acc: at, next: next_at, result: result_at, combine },
+    ];
+    let worst = if largest { Combine::Max } else { Combine::Min };
+    let kind = LoopKind::Sequential;
+    let inner = Loop { var: j, extent: t.clone(), kind, ranged: false, carried, body };
+    let body = vec![
+        Stmt::Const { dst: init, value: worst.identity(ty) },
+        Stmt::Const { dst: zero, value: Scalar::I64(0) },
+        Stmt::Loop(inner),
+        Stmt::Store { buf: 0, at: Ix::var(i), value: result_at },
+    ];
+    let kind = LoopKind::Parallel;
+    let outer = Loop { var: i, extent: rows.clone(), kind, ranged: true, carried: vec![], body };
+    let mut dims: Vec<std::sync::Arc<str>> = vec!["R".into()];
+    dims.extend(t.as_sym().cloned());
+    Kernel {
+        name: "extreme".into(),
+        bufs: vec![
+            KernelBuf::new(DType::I64, rows.clone(), true),
+            KernelBuf::new(dtype, rows * t, false),
+        ],
+        locals: vec![],
+        dims,
+        regs,
+        loops: 2,
+        body: vec![Stmt::Loop(outer)],
+    }
+}
+
+/// A team finds the element that the CPU finds: the first of equal ones, the first NaN.
+#[test]
+fn the_best_element_of_a_row_is_found_by_a_team() {
+    for (dtype, largest) in [
+        (DType::F32, true),
+        (DType::F32, false),
+        (DType::F64, true),
+        (DType::BF16, false),
+        (DType::I32, true),
+        (DType::I64, false),
+        (DType::U8, true),
+    ] {
+        let kernel = extreme(dtype, Dim::sym("T"), largest);
+        let (_, schedule) = ptx::kernel(&kernel).expect("a kernel");
+        assert_eq!(schedule.shape, ptx::schedule::Shape::Rows { team: ptx::schedule::TEAM });
+        check(&kernel, &[1, 2, 5, 16, 17, 40, 100]).unwrap_or_else(|e| panic!("{e}"));
+        for t in [40, 512, 1100] {
+            let kernel = extreme(dtype, Dim::constant(t), largest);
+            let (_, schedule) = ptx::kernel(&kernel).expect("a kernel");
+            let team = if t < 512 { ptx::schedule::TEAM } else { ptx::schedule::BLOCK };
+            assert_eq!(schedule.shape, ptx::schedule::Shape::Rows { team });
+            check(&kernel, &[1, 5]).unwrap_or_else(|e| panic!("{e}"));
+        }
+    }
+    // Nothing but infinities of the worse kind: the first.
+    let kernel = extreme(DType::F32, Dim::constant(20), true);
+    let mut bufs = vec![vec![9; 8], f32::NEG_INFINITY.to_le_bytes().repeat(20)];
+    simulate(&kernel, &mut bufs, &[1]).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(bufs[0], vec![0; 8]);
+}
+
 /// `out[i, j] = x[j, i] * 2`.
 fn transpose(dtype: DType) -> Kernel {
     let ty = ScalarType::of(dtype);
@@ -340,7 +431,11 @@ fn small_kernels_as_text() {
     long.dims.pop();
     long.name = "long_rows".into();
     let (_, long) = ptx::kernel(&long).expect("a kernel");
-    insta::assert_snapshot!("schedules", format!("{short}\n{long}\n{transpose}\n{scatter}"));
+    let (_, extreme) = ptx::kernel(&extreme(DType::F32, Dim::sym("T"), true)).expect("a kernel");
+    insta::assert_snapshot!(
+        "schedules",
+        format!("{short}\n{long}\n{transpose}\n{scatter}\n{extreme}")
+    );
 }
 
 #[test]

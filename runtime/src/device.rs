@@ -87,6 +87,19 @@ pub(crate) trait Accelerator: Send + Sync {
     /// As [`Accelerator::write`]; others may read.
     unsafe fn read(&self, device: DeviceId, src: *const u8, dst: &mut [u8]) -> Result<()>;
 
+    /// Copies within a device, and waits for it.
+    ///
+    /// # Safety
+    /// Both are memory of the device with as many bytes, apart from each other, and nothing
+    /// else writes them or uses the second.
+    unsafe fn copy(
+        &self,
+        device: DeviceId,
+        src: *const u8,
+        dst: *mut u8,
+        bytes: usize,
+    ) -> Result<()>;
+
     /// Makes tasks ready to run, at these run-time dims of the program.
     fn sequence(&self, tasks: &[Task], dims: &[i64]) -> Result<Box<dyn Sequence>>;
 }

@@ -95,8 +95,12 @@ impl Geometry<'_> {
             | Step::Save { .. }
             | Step::Restore { .. } => Ok(()),
             Step::Push { stack, src: buf } | Step::Pop { stack, dst: buf, .. } => {
-                let bytes = self.len(*buf) * self.entry.buffers[*buf as usize].dtype.size();
+                let buffer = &self.entry.buffers[*buf as usize];
+                let bytes = self.len(*buf) * buffer.dtype.size();
                 match self.ctx.stacks.get(*stack as usize) {
+                    Some(s) if s.device() != buffer.device => {
+                        Err("a stack is on two devices".into())
+                    }
                     Some(s) if s.item() == bytes => Ok(()),
                     _ => Err("a stack holds values of two sizes".into()),
                 }

@@ -14,7 +14,8 @@
 //!
 //! Where a product has few elements and long sums, the sums are cut into [`SPLITS`]
 //! parts of sizes that depend on the dims alone, and a second entry adds the parts in
-//! order.
+//! order. Where only the dims say whether that is so, the launches and the entry find it
+//! out from them ([`cut`]).
 //!
 //! Parameters of an entry: the two factors in the order of the plan, then the result, or with an epilogue the
 //! buffers of its kernel; then the workspace, if there is one; then the dims of the
@@ -23,7 +24,7 @@
 use super::emit::{self, Emit};
 use super::func::{Class, V};
 use super::sides::area;
-use super::{Entry, Launch, depthwise, mma, schedule, tile};
+use super::{Entry, Launch, depthwise, mma, schedule, tensor, tile};
 use std::sync::Arc;
 use tfc_abi::plan::ConvKind;
 use tfc_kernel::contract::{Conv, Epilogue, MatMul, Product};
@@ -270,6 +271,30 @@ pub(super) struct Finish {
     pub out: u32,
     /// The workspace, when sums are cut.
     pub workspace: Option<u32>,
+    /// One if they are, else zero.
+    pub cut: Dim,
+}
+
+/// Elements of a product that are few, and terms of a sum that are many.
+const FEW: i64 = 64 * 64 * 32;
+const MANY: i64 = 2048;
+/// More than there are elements in memory.
+const BEYOND: i64 = 1 << 40;
+
+/// One where a size is at least so much, else zero.
+fn at_least(size: &Dim, much: i64) -> Dim {
+    match size.as_const() {
+        Some(n) => Dim::constant((n >= much).into()),
+        None if least(size) >= much => Dim::constant(1),
+        None => (size.clone() + Dim::constant(BEYOND - much)).floor_div(BEYOND),
+    }
+}
+
+/// One where sums are cut: few of them with many terms.
+fn cut(gemm: &Gemm) -> Dim {
+    let elements = gemm.m.clone() * gemm.n.clone() * gemm.batch.clone();
+    let few = Dim::constant(1) - at_least(&elements, FEW + 1);
+    few * at_least(&gemm.k, MANY)
 }
 
 pub fn contraction(request: &Request) -> Contracted {
@@ -286,7 +311,7 @@ pub fn contraction(request: &Request) -> Contracted {
         loops: 0,
         body: vec![],
     };
-    let mut finish = Finish { epilogue: None, out: 2, workspace: None };
+    let mut finish = Finish { epilogue: None, out: 2, workspace: None, cut: Dim::constant(0) };
     match request.epilogue {
         None => kernel.bufs.push(plain(true)),
         Some((e, of)) => {
@@ -300,14 +325,15 @@ pub fn contraction(request: &Request) -> Contracted {
     }
     let approximate = |f, ty| request.fast && super::ops::approximate(f, ty);
     tfc_kernel::math::expand_but(&mut kernel, &approximate);
-    // Few tiles and long sums: more blocks, each with a part of every sum.
-    let tiles = (gemm.m.clone() * gemm.n.clone() * gemm.batch.clone()).as_const();
-    let long = gemm.k.as_const().is_none_or(|k| k >= 2048);
     let direct = match request.product {
         Product::Conv(c) => Some(c).filter(|c| depthwise::is_direct(c)),
         Product::MatMul(_) => None,
     };
-    let split = tiles.is_some_and(|n| n <= 64 * 64 * 32) && long && direct.is_none();
+    // Few tiles and long sums: more blocks, each with a part of every sum.
+    if direct.is_none() {
+        finish.cut = cut(&gemm);
+    }
+    let split = !finish.cut.is_zero();
     let mut workspace = None;
     if split {
         finish.workspace = Some(kernel.bufs.len() as u32);
@@ -318,7 +344,7 @@ pub fn contraction(request: &Request) -> Contracted {
             ScalarType::F32 | ScalarType::Bool => DType::F32,
         };
         kernel.bufs.push(KernelBuf::new(sum, Dim::constant(0), true));
-        let bytes = Dim::constant(SPLITS * sum.size() as i64);
+        let bytes = Dim::constant(SPLITS * sum.size() as i64) * finish.cut.clone();
         workspace = Some(gemm.m.clone() * gemm.n.clone() * gemm.batch.clone() * bytes);
     }
     let name = schedule::entry_name(request.name);
@@ -327,17 +353,25 @@ pub fn contraction(request: &Request) -> Contracted {
         DType::F32 => request.tf32,
         _ => false,
     };
-    let tensor = fits && request.arch >= super::AMPERE.arch;
+    let tensor_cores = fits && request.arch >= super::AMPERE.arch;
     let (entry, how) = match direct {
         Some(c) => depthwise::entry(&kernel, &gemm, c, &finish, &name),
-        None if tensor => mma::entry(&kernel, &gemm, &finish, &name),
+        None if tensor_cores && tensor::is_plain(&gemm) => {
+            tensor::entry(&kernel, &gemm, &finish, &name)
+        }
+        None if tensor_cores => mma::entry(&kernel, &gemm, &finish, &name),
         None => tile::entry(&kernel, &gemm, &finish, &name),
     };
     let mut text = format!("{}: {}\n  {}\n  {how}\n", request.name, request.product, entry.launch);
     let mut entries = vec![entry];
     if split {
         entries.push(join(&kernel, &gemm, &finish, &format!("{name}_join")));
-        text += &format!("  sums in {SPLITS} parts, added in order\n");
+        let when = if finish.cut.is_one() {
+            String::new()
+        } else {
+            format!(" if there are at most {FEW}, of {MANY} terms or more")
+        };
+        text += &format!("  sums in {SPLITS} parts, added in order{when}\n");
     }
     Contracted { entries, workspace, text }
 }
@@ -390,7 +424,8 @@ fn join(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> Entry {
     if let Some(sum) = sum {
         e.finish_element(finish, row, col, &n, vec![sum]);
     }
-    let grid = [total.ceil_div(i64::from(schedule::BLOCK)), Dim::constant(1), Dim::constant(1)];
+    let blocks = total.ceil_div(i64::from(schedule::BLOCK)) * finish.cut.clone();
+    let grid = [blocks, Dim::constant(1), Dim::constant(1)];
     let launch = Launch { entry: name.into(), grid, block: schedule::BLOCK, shared: 0 };
     e.f.finish(name, &emit::params(kernel), launch)
 }

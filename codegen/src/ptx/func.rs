@@ -71,12 +71,20 @@ pub(super) struct Func {
     counts: [u32; 6],
     labels: u32,
     shared: u32,
+    resident: u32,
     needs: Needs,
 }
 
 impl Func {
     pub fn new() -> Func {
-        Func { body: String::new(), counts: [0; 6], labels: 0, shared: 0, needs: BASELINE }
+        Func {
+            body: String::new(),
+            counts: [0; 6],
+            labels: 0,
+            shared: 0,
+            resident: 0,
+            needs: BASELINE,
+        }
     }
 
     pub fn reg(&mut self, class: Class) -> V {
@@ -102,6 +110,11 @@ impl Func {
 
     pub fn need(&mut self, needs: Needs) {
         self.needs = self.needs.and(needs);
+    }
+
+    /// So many blocks must fit on a multiprocessor at once: a bound for registers.
+    pub fn resident(&mut self, blocks: u32) {
+        self.resident = blocks;
     }
 
     /// `bytes` of shared memory; its offset from `shared`.
@@ -170,7 +183,11 @@ impl Func {
             let comma = if i + 1 < params.len() { "," } else { "" };
             let _ = writeln!(text, "  .param .{ty} {param}{comma}");
         }
-        let _ = writeln!(text, ")\n.maxntid {}, 1, 1\n{{", launch.block);
+        let _ = writeln!(text, ")\n.maxntid {}, 1, 1", launch.block);
+        if self.resident > 0 {
+            let _ = writeln!(text, ".minnctapersm {}", self.resident);
+        }
+        text.push_str("{\n");
         for class in Class::ALL {
             let n = self.counts[class as usize];
             if n > 0 {

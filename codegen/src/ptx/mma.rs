@@ -26,13 +26,13 @@ const WIDE: u32 = 32;
 const GAP: u32 = 16;
 
 pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -> (Entry, String) {
-    let split = finish.workspace.is_some();
+    let cut = &finish.cut;
     let size = gemm.dtype.size() as u32;
     // Of a row, in bytes.
     let pitch = TERMS * size + GAP;
-    let mut e = begin(kernel, gemm, &place_sizes(gemm, TILE, TILE, TERMS));
+    let mut e = begin(kernel, gemm, &place_sizes(gemm, TILE, TILE, TERMS, cut));
     e.f.need(AMPERE);
-    let place = e.place(gemm, TILE, TILE, TERMS, split);
+    let place = e.place(gemm, TILE, TILE, TERMS, cut);
     let layout = |base: u32| Layout {
         rows: TILE,
         terms: TERMS,
@@ -144,23 +144,21 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         e.f.line(format_args!("@{more} bra {again}"));
     };
     e.over_tiles(gemm, &place, &stages, [bytes, marks, TERMS], &mut step, &mut careful);
-    for (i, row) in sums.iter().enumerate() {
-        for (j, sum) in row.iter().enumerate() {
-            for (r, v) in sum.iter().enumerate() {
-                let at_row = 16 * i + 8 * (r / 2);
-                let at_col = 8 * j + r % 2;
-                let row = e.f.op(Class::B32, "add.u32", &[&warp_row, &at_row]);
-                let col = e.f.op(Class::B32, "add.u32", &[&pair, &at_col]);
-                e.finish_sums(gemm, finish, &place, row, col, vec![*v]);
+    e.finish_all(&place, &mut |e, place| {
+        for (i, row) in sums.iter().enumerate() {
+            for (j, sum) in row.iter().enumerate() {
+                for (r, v) in sum.iter().enumerate() {
+                    let at_row = 16 * i + 8 * (r / 2);
+                    let at_col = 8 * j + r % 2;
+                    let row = e.f.op(Class::B32, "add.u32", &[&warp_row, &at_row]);
+                    let col = e.f.op(Class::B32, "add.u32", &[&pair, &at_col]);
+                    e.finish_sums(gemm, finish, place, row, col, vec![*v]);
+                }
             }
         }
-    }
+    });
     let how = format!("tiles of {TILE} x {TILE} on tensor cores, {TERMS} terms at a time");
-    let launch = Launch {
-        entry: name.into(),
-        grid: grid(gemm, TILE, TILE, split),
-        block: THREADS,
-        shared: 0,
-    };
+    let launch =
+        Launch { entry: name.into(), grid: grid(gemm, TILE, TILE, cut), block: THREADS, shared: 0 };
     (e.f.finish(name, &emit::params(kernel), launch), how)
 }

@@ -3,12 +3,12 @@
 //! Code map
 //! - [`schedule`]: which loops are threads, and how many of them a launch takes;
 //! - [`emit`]: statements and loops of a scheduled kernel; [`rows`]: loops that
-//!   threads share; [`ops`]: scalar operations; [`memory`]: addresses, loads and
+//!   threads share; [`best`]: those that look for an element; [`ops`]: scalar operations; [`memory`]: addresses, loads and
 //!   stores;
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
-//!   the tiled product; [`mma`]: the same on tensor cores; [`depthwise`]: convolutions
-//!   with a filter for each channel;
+//!   the tiled product; [`tensor`]: products of matrices on tensor cores; [`mma`]: others
+//!   there; [`depthwise`]: convolutions with a filter for each channel;
 //! - [`routines`]: what the runtime does on the CPU by itself;
 //! - [`table`]: all of it as the runtime reads it;
 //! - [`func`]: the text of one entry: registers, labels, instructions.
@@ -34,6 +34,7 @@
 //!   a whole block agrees about, so every barrier is reached by all.
 //! - The text starts with the lowest `.version` and `.target` its instructions need.
 
+mod best;
 mod contract;
 mod depthwise;
 mod emit;
@@ -48,6 +49,7 @@ pub mod schedule;
 mod sides;
 mod stage;
 mod table;
+mod tensor;
 mod tile;
 
 pub use contract::{Contracted, Request, contraction};

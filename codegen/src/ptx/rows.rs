@@ -4,6 +4,7 @@
 //! the same values; the first thread stores it. A barrier of the team stands before
 //! and after whatever stores. Rows that fit are kept in registers ([`super::keep`]).
 
+use super::best::best;
 use super::emit::Emit;
 use super::func::{Class, V};
 use super::keep::keep;
@@ -13,10 +14,10 @@ use tfc_kernel::{Carried, DType, Dim, Ix, Loop, LoopKind, Reg, ScalarType, Stmt}
 #[derive(Clone, Copy)]
 pub(super) struct Team {
     /// The thread's number in the team.
-    lane: V,
+    pub lane: V,
     /// The threads that shuffle among those of the warp.
     members: V,
-    size: u32,
+    pub size: u32,
     /// Whether the kernel loads from memory that it writes.
     meets: bool,
 }
@@ -76,6 +77,11 @@ impl Emit<'_> {
         self.meet(&l.body);
         match l.kind {
             LoopKind::Reduce { .. } => self.spread_partials(l, team),
+            LoopKind::Sequential => {
+                if let Some(best) = best(l) {
+                    self.spread_best(l, &best, team);
+                }
+            }
             _ => match self.kept.as_ref().map(|k| k.length) {
                 Some(length) => {
                     self.alone(|e| e.rounds(l, team, 0..length, &mut |e, _| e.iteration(l, &[])));
@@ -91,7 +97,7 @@ impl Emit<'_> {
 
     /// The iterations of a loop that are the thread's, written out. `body` is told how far
     /// into the range the team is.
-    fn rounds(
+    pub(super) fn rounds(
         &mut self,
         l: &Loop,
         team: Team,
@@ -146,7 +152,7 @@ impl Emit<'_> {
     }
 
     /// Emits what each thread does for itself.
-    fn alone(&mut self, f: impl FnOnce(&mut Self)) {
+    pub(super) fn alone(&mut self, f: impl FnOnce(&mut Self)) {
         let (team, guard) = (self.team.take(), self.guard.take());
         f(self);
         (self.team, self.guard) = (team, guard);
@@ -371,7 +377,7 @@ impl Emit<'_> {
     }
 
     /// Another thread's value.
-    fn shuffle(&mut self, how: &str, v: V, by: u32, team: Team) -> V {
+    pub(super) fn shuffle(&mut self, how: &str, v: V, by: u32, team: Team) -> V {
         let one = |e: &mut Self, v: V| {
             let dst = e.f.reg(v.class);
             e.f.line(format_args!(
@@ -400,7 +406,7 @@ impl Emit<'_> {
 }
 
 /// How a register is kept in shared memory.
-fn kept(ty: ScalarType) -> DType {
+pub(super) fn kept(ty: ScalarType) -> DType {
     match ty {
         ScalarType::F32 => DType::F32,
         ScalarType::F64 => DType::F64,

@@ -5,7 +5,8 @@
 //! - a thread's own work, alone or with its three neighbours ([`Shape::Map`]):
 //!   elementwise kernels, sums over columns, scans, pooling, gathers;
 //! - the work of a team of threads ([`Shape::Rows`]), where the body has loops that
-//!   threads can share: softmax, normalisation, sums along rows. A reduction with
+//!   threads can share: softmax, normalisation, sums and largest elements along rows. A
+//!   reduction with
 //!   partial results has 16 of them. A team of 16 threads keeps one in each; where rows
 //!   are long the team is a block, which computes the terms together and leaves their
 //!   sums to its first 16 threads. Either way the sum has the CPU's bits;
@@ -16,6 +17,7 @@
 //! gives the same sums.
 
 use super::Launch;
+use super::best::best;
 use super::keep::keep;
 use std::fmt;
 use tfc_kernel::{
@@ -134,7 +136,7 @@ pub fn choose(kernel: &Kernel) -> Schedule {
 }
 
 /// Whether a team of threads has something to share in this body: a reduction with
-/// partial results, or a parallel loop.
+/// partial results, a parallel loop, or one that looks for the best element.
 pub(super) fn shares(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
         Stmt::Loop(l) => is_shared(l) || (!in_order(l) && shares(&l.body)),
@@ -147,7 +149,8 @@ pub(super) fn is_shared(l: &Loop) -> bool {
     match l.kind {
         LoopKind::Reduce { partials } => partials,
         LoopKind::Parallel => !shares(&l.body),
-        LoopKind::Scan | LoopKind::Sequential => false,
+        LoopKind::Sequential => best(l).is_some(),
+        LoopKind::Scan => false,
     }
 }
 
@@ -217,6 +220,7 @@ fn describe(
         let spread = team > 0 && is_shared(l);
         let what = match (spread, l.kind) {
             (true, LoopKind::Parallel) => "spread over the team",
+            (true, LoopKind::Sequential) => "the best of each thread, then shuffles",
             (true, _) if team == TEAM => "a partial result in each thread, then shuffles",
             (true, _) => "terms spread over the team, partial results in 16 threads",
             (false, LoopKind::Reduce { partials: true }) => "in order, 16 partial results",

@@ -28,6 +28,45 @@ pub(super) enum Row {
     Fixed { at: V, yx: Option<[V; 2]> },
     /// A pixel that windows may step over, as coordinates.
     Strided { yx: [V; 2] },
+    /// Elements from where a [`Walk`] is. With a window, bits say which of its places are
+    /// in the image.
+    Near { off: V, mask: Option<V> },
+}
+
+/// Where the sum is, when it goes over channels and a window: from tile to tile it moves
+/// by additions alone.
+pub(super) struct Walk {
+    /// The place in the window.
+    place: V,
+    window: u32,
+    /// The first element of the channel, in bytes of the first row.
+    at: V,
+    /// Bytes that a tile, and the next channel, are further.
+    tile: Option<V>,
+    channel: V,
+    /// Where shared memory has how many elements a place of the window adds; by itself as
+    /// many as its number.
+    table: Option<u32>,
+    terms: u32,
+}
+
+/// Places of a window that has a bit for each.
+const BITS: u32 = 32;
+
+/// The convolution of a factor that a [`Walk`] goes through: its second one, if windows
+/// step over no pixel; or the filter of its input's gradient.
+pub(super) fn walked(gemm: &Gemm, which: Which) -> Option<(&Conv, Image)> {
+    let side = if which == Which::A { &gemm.a } else { &gemm.b };
+    match side {
+        Side::Image(Image::Scatter, c) if which == Which::A => Some((c, Image::Scatter)),
+        Side::Image(Image::Filter, _) => None,
+        Side::Image(image, c) => {
+            let small = c.kernel[0] * c.kernel[1] <= BITS;
+            let steps = *image == Image::Window || c.stride == [1, 1];
+            (small && steps).then_some((c, *image))
+        }
+        _ => None,
+    }
 }
 
 /// What is known of a place in the sum: the same for all rows.
@@ -43,6 +82,20 @@ pub(super) struct Term {
 pub(super) enum Which {
     A,
     B,
+}
+
+/// Elements from one row of a factor that is [`walked`] to the next, if always as many. Of
+/// the filter that is so where tiles of so many rows have all of them.
+pub(super) fn even(gemm: &Gemm, which: Which, rows: u32) -> Option<u32> {
+    let (c, image) = walked(gemm, which)?;
+    match (which, image) {
+        (Which::A, _) => {
+            let whole = gemm.m.div_exact(&Dim::constant(i64::from(rows))).is_some();
+            whole.then_some(c.kernel[0] * c.kernel[1])
+        }
+        (_, Image::Window) if c.stride != [1, 1] => None,
+        _ => (c.in_size[1] == c.out_size[1]).then_some(1),
+    }
 }
 
 impl Gemm {
@@ -135,15 +188,6 @@ impl Emit<'_> {
                     yx: None,
                 }
             }
-            Side::Image(Image::Scatter, c) if which == Which::A => {
-                // The filter, rows and sum exchanged.
-                let window = c.kernel[0] * c.kernel[1];
-                let at = self.f.op(Class::B64, "mul.wide.u32", &[&row, &window]);
-                Row::Fixed {
-                    at: self.f.op(Class::B64, "mad.lo.s64", &[&at, &size, &buf]),
-                    yx: None,
-                }
-            }
             Side::Image(Image::Filter, c) => {
                 let (channel, place) = self.parts(row, &window(&c));
                 let (ky, kx) = self.parts(place, &Dim::constant(c.kernel[1].into()));
@@ -183,6 +227,184 @@ impl Emit<'_> {
         }
     }
 
+    /// The way through the sum of a factor that is [`walked`], from its place `k` on,
+    /// `terms` at a time. All threads of the block come by here.
+    pub(super) fn walk(
+        &mut self,
+        gemm: &Gemm,
+        which: Which,
+        batch: Batch,
+        k: V,
+        terms: u32,
+    ) -> Option<Walk> {
+        let (c, image) = walked(gemm, which)?;
+        let size = gemm.dtype.size() as i64;
+        let count = c.kernel[0] * c.kernel[1];
+        let (channel, place) = self.parts(k, &window(c));
+        let place = self.f.copy(place);
+        let buf = self.bufs[gemm.param(which)];
+        // Elements of a channel, and the number of the first.
+        let (plane, first) = match (which, image) {
+            (Which::A, _) => {
+                let plane = self.dim(&(channels_in(c) * window(c)));
+                let per = self.dim32(&channels_out(c));
+                (plane, self.f.op(Class::B32, "mul.lo.u32", &[&batch.group, &per]))
+            }
+            _ => {
+                let (all, per, size) = match image {
+                    Image::Window => (&c.in_channels, channels_in(c), &c.in_size),
+                    _ => (&c.out_channels, channels_out(c), &c.out_size),
+                };
+                let plane = self.dim(&area(size));
+                let (all, per) = (self.dim32(all), self.dim32(&per));
+                let first = self.f.op(Class::B32, "mul.lo.u32", &[&batch.group, &per]);
+                (plane, self.f.op(Class::B32, "mad.lo.u32", &[&batch.image, &all, &first]))
+            }
+        };
+        let first = self.f.op(Class::B32, "add.u32", &[&first, &channel]);
+        let first = self.f.op(Class::B64, "cvt.u64.u32", &[&first]);
+        let channel = self.f.op(Class::B64, "mul.lo.s64", &[&plane, &size]);
+        let at = self.f.op(Class::B64, "mad.lo.s64", &[&first, &channel, &buf]);
+        let whole = terms / count;
+        let tile = (whole > 0).then(|| self.f.op(Class::B64, "mul.lo.s64", &[&channel, &whole]));
+        let table = (which == Which::B).then(|| self.places(c, image));
+        Some(Walk { place, window: count, at, tile, channel, table, terms })
+    }
+
+    /// Writes down in shared memory how many elements each place of the window adds.
+    fn places(&mut self, c: &Conv, image: Image) -> u32 {
+        let (count, forward) = (c.kernel[0] * c.kernel[1], image == Image::Window);
+        let table = self.f.shared(4 * count);
+        let tid = self.f.special("%tid.x");
+        let skip = self.f.label();
+        let none = self.f.op(Class::Pred, "setp.ge.u32", &[&tid, &count]);
+        self.f.line(format_args!("@{none} bra {skip}"));
+        let (ky, kx) = self.parts(tid, &Dim::constant(c.kernel[1].into()));
+        let width = self.dim32(if forward { &c.in_size[1] } else { &c.out_size[1] });
+        let [y, x] = [(ky, 0), (kx, 1)].map(|(v, axis)| self.scaled(v, c.dilation[axis], 0));
+        let mut off = self.f.op(Class::B32, "mad.lo.s32", &[&y, &width, &x]);
+        if !forward {
+            off = self.f.op(Class::B32, "neg.s32", &[&off]);
+        }
+        let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
+        let to = self.f.op(Class::B32, "mad.lo.u32", &[&tid, &4, &shared]);
+        self.f.line(format_args!("st.shared.b32 [{to}+{table}], {off}"));
+        self.f.place(&skip);
+        self.f.line(format_args!("bar.sync 0"));
+        table
+    }
+
+    /// The address that what a row adds to is counted from, and the bit of the place in the
+    /// window, which is zero unless `there`.
+    pub(super) fn here(&mut self, gemm: &Gemm, walk: &Walk, there: V) -> (V, V) {
+        let off = match walk.table {
+            None => walk.place,
+            Some(table) => {
+                let shared = self.f.op(Class::B32, "mov.u32", &[&"shared"]);
+                let at = self.f.op(Class::B32, "mad.lo.u32", &[&walk.place, &4, &shared]);
+                self.f.op(Class::B32, "ld.shared.b32", &[&format!("[{at}+{table}]")])
+            }
+        };
+        let size = gemm.dtype.size();
+        let base = self.f.op(Class::B64, "mad.wide.s32", &[&off, &size, &walk.at]);
+        (base, self.bit(walk.place, there))
+    }
+
+    fn bit(&mut self, place: V, there: V) -> V {
+        let bit = self.f.op(Class::B32, "shl.b32", &[&1, &place]);
+        self.f.op(Class::B32, "selp.b32", &[&bit, &0, &there])
+    }
+
+    /// On to the next tile.
+    pub(super) fn step_on(&mut self, walk: &Walk) {
+        let Walk { place, window, at, channel, .. } = walk;
+        if let Some(tile) = &walk.tile {
+            self.f.op_to(*at, "add.s64", &[at, tile]);
+        }
+        let rest = walk.terms % window;
+        if rest == 0 {
+            return;
+        }
+        self.f.op_to(*place, "add.u32", &[place, &rest]);
+        let over = self.f.op(Class::Pred, "setp.ge.u32", &[place, window]);
+        self.f.line(format_args!("@{over} sub.u32 {place}, {place}, {window}"));
+        self.f.line(format_args!("@{over} add.s64 {at}, {at}, {channel}"));
+    }
+
+    /// What is known of row `row` of a factor that is [`walked`]; `ok` says whether there is
+    /// such a row.
+    pub(super) fn near(&mut self, gemm: &Gemm, which: Which, row: V, ok: V) -> Option<Row> {
+        let (c, image) = walked(gemm, which)?;
+        if which == Which::A {
+            let count = c.kernel[0] * c.kernel[1];
+            let off = self.f.op(Class::B32, "mul.lo.u32", &[&row, &count]);
+            return Some(Row::Near { off, mask: None });
+        }
+        let forward = image == Image::Window;
+        let (from, to) =
+            if forward { (&c.out_size, &c.in_size) } else { (&c.in_size, &c.out_size) };
+        let (y, x) = self.parts(row, &from[1]);
+        let yx = [(y, 0), (x, 1)].map(|(v, axis): (V, usize)| match forward {
+            true => self.scaled(v, c.stride[axis], c.pad[axis]),
+            false => self.f.op(Class::B32, "add.s32", &[&v, &c.pad[axis]]),
+        });
+        let width = self.dim32(&to[1]);
+        let off = self.f.op(Class::B32, "mad.lo.s32", &[&yx[0], &width, &yx[1]]);
+        // A bit for each column of the window that is inside, then a copy for each row.
+        let mut bits = [self.f.op(Class::B32, "mov.b32", &[&0]); 2];
+        for axis in [1, 0] {
+            let length = self.dim32(&to[axis]);
+            for place in 0..c.kernel[axis] {
+                let by = i64::from(place * c.dilation[axis]) * if forward { 1 } else { -1 };
+                let v = self.f.op(Class::B32, "add.s32", &[&yx[axis], &by]);
+                let inside = self.f.op(Class::Pred, "setp.lt.u32", &[&v, &length]);
+                let more = match axis {
+                    1 => self.f.op(Class::B32, "or.b32", &[&bits[1], &(1u32 << place)]),
+                    _ => {
+                        let line = place * c.kernel[1];
+                        let line = self.f.op(Class::B32, "shl.b32", &[&bits[1], &line]);
+                        self.f.op(Class::B32, "or.b32", &[&bits[0], &line])
+                    }
+                };
+                let old = bits[axis];
+                bits[axis] = self.f.op(Class::B32, "selp.b32", &[&more, &old, &inside]);
+            }
+        }
+        let mask = self.f.op(Class::B32, "selp.b32", &[&bits[0], &0, &ok]);
+        Some(Row::Near { off, mask: Some(mask) })
+    }
+
+    /// Has a [`Walk`] count from this row on.
+    pub(super) fn start_from(&mut self, gemm: &Gemm, walk: &Walk, row: &Row) {
+        let at = self.from_here(gemm, row, walk.at);
+        self.f.mov(walk.at, at);
+    }
+
+    /// The address of the element of a row from where a [`Walk`] is.
+    pub(super) fn from_here(&mut self, gemm: &Gemm, row: &Row, base: V) -> V {
+        let Row::Near { off, .. } = row else { unreachable!("a row of another factor") };
+        self.f.op(Class::B64, "mad.wide.s32", &[off, &gemm.dtype.size(), &base])
+    }
+
+    /// Whether there is an element of a row where a [`Walk`] is.
+    pub(super) fn is_here(&mut self, row: &Row, bit: V) -> V {
+        let Row::Near { mask, .. } = row else { unreachable!("a row of another factor") };
+        let here = match mask {
+            None => bit,
+            Some(mask) => self.f.op(Class::B32, "and.b32", &[mask, &bit]),
+        };
+        self.f.op(Class::Pred, "setp.ne.u32", &[&here, &0])
+    }
+
+    /// Whether there is an element of a row at place `k` of a sum that is [`walked`].
+    pub(super) fn is_near(&mut self, c: &Conv, row: &Row, k: V, there: V) -> V {
+        let Row::Near { mask: Some(mask), .. } = row else { return there };
+        let (_, place) = self.parts(k, &window(c));
+        let bit = self.bit(place, there);
+        let here = self.f.op(Class::B32, "and.b32", &[mask, &bit]);
+        self.f.op(Class::Pred, "setp.ne.u32", &[&here, &0])
+    }
+
     /// `plane + y * width + x`; coordinates may be negative.
     fn pixel(&mut self, plane: V, [y, x]: [V; 2], size: &[Dim; 2]) -> V {
         let width = self.dim32(&size[1]);
@@ -208,15 +430,6 @@ impl Emit<'_> {
                 let row = self.f.op(Class::B32, "mul.lo.u32", &[&image, &channels]);
                 let pixel = self.f.op(Class::B64, "cvt.u64.u32", &[&pixel]);
                 (self.wide(row, pixels, pixel), None)
-            }
-            Side::Image(_, c) if which == Which::A => {
-                let (out, place) = self.parts(k, &window(c));
-                let window = c.kernel[0] * c.kernel[1];
-                let (per_out, per_in) = (self.dim32(&channels_out(c)), self.dim32(&channels_in(c)));
-                let out = self.f.op(Class::B32, "mad.lo.u32", &[&batch.group, &per_out, &out]);
-                let row = self.f.op(Class::B32, "mul.lo.u32", &[&out, &per_in]);
-                let place = self.f.op(Class::B64, "cvt.u64.u32", &[&place]);
-                (self.f.op(Class::B64, "mad.wide.u32", &[&row, &window, &place]), None)
             }
             Side::Image(Image::Filter, c) => {
                 let (image, pixel) = self.parts(k, &area(&c.out_size));

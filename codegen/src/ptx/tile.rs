@@ -5,8 +5,8 @@
 use super::contract::{Finish, Gemm, SPLITS, Side, begin, least};
 use super::emit::{self, Emit};
 use super::func::{Class, V};
-use super::sides::{Batch, Which};
-use super::stage::{Layout, Stage};
+use super::sides::{Batch, Which, walked};
+use super::stage::{Layout, Next, Stage};
 use super::{Entry, Launch};
 use tfc_kernel::{DType, Dim, Kernel, ScalarType};
 
@@ -33,7 +33,7 @@ fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
     } else if least(&gemm.m) >= 128 && least(&gemm.n) >= 128 && !image {
         Tile { m: 128, n: 128, k: 8, tm: 8, tn: 8 }
     } else if least(&gemm.n) >= 128 && !image {
-        Tile { m: 64, n: 128, k: 16, tm: 4, tn: 8 }
+        Tile { m: 64, n: 128, k: 8, tm: 8, tn: 8 }
     } else if least(&gemm.m) >= 128 {
         Tile { m: 128, n: 64, k: 16, tm: 8, tn: 4 }
     } else {
@@ -44,6 +44,18 @@ fn choose(gemm: &Gemm, eight_bytes: bool) -> Tile {
 impl Tile {
     fn threads(self) -> u32 {
         (self.m / self.tm) * (self.n / self.tn)
+    }
+
+    /// Blocks that a multiprocessor must have registers for: 512 threads with 64 sums
+    /// each, 640 with 32 of a product. The assembler would take more to have loads further ahead.
+    fn resident(self, gemm: &Gemm) -> u32 {
+        match self.tm * self.tn {
+            64 => 512 / self.threads(),
+            32 if walked(gemm, Which::B).is_some() => 512 / self.threads(),
+            32 if matches!(gemm.b, Side::Image(..)) => 0,
+            32 => 640 / self.threads(),
+            _ => 0,
+        }
     }
 }
 
@@ -65,6 +77,8 @@ pub(super) struct Place {
     pub col: V,
     /// The part of the sum, when it is cut.
     pub part: Option<V>,
+    /// Whether it is not cut after all, if only the dims say so.
+    pub whole: Option<V>,
     /// Where its part of the sum starts and ends.
     pub begin: V,
     pub end: V,
@@ -72,23 +86,45 @@ pub(super) struct Place {
     pub n: V,
 }
 
+/// Parts that sums have.
+fn parts(cut: &Dim) -> Dim {
+    Dim::constant(1) + cut.clone() * Dim::constant(SPLITS - 1)
+}
+
 /// Blocks of a launch.
-pub(super) fn grid(gemm: &Gemm, tile_m: u32, tile_n: u32, split: bool) -> [Dim; 3] {
+pub(super) fn grid(gemm: &Gemm, tile_m: u32, tile_n: u32, cut: &Dim) -> [Dim; 3] {
     let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
-    let parts = Dim::constant(if split { SPLITS } else { 1 });
-    let all = tiles(&gemm.m, tile_m) * tiles(&gemm.n, tile_n) * gemm.batch.clone() * parts;
+    let all = tiles(&gemm.m, tile_m) * tiles(&gemm.n, tile_n) * gemm.batch.clone() * parts(cut);
     [all, Dim::constant(1), Dim::constant(1)]
 }
 
-/// Terms of a part of a sum that is cut.
-fn chunk(gemm: &Gemm, terms: u32) -> Dim {
-    gemm.k.ceil_div(SPLITS * i64::from(terms)) * Dim::constant(i64::from(terms))
+/// Terms of a part of a sum.
+fn chunk(gemm: &Gemm, terms: u32, cut: &Dim) -> Dim {
+    let rounded = |by: i64| {
+        gemm.k.ceil_div(by * i64::from(terms))
+            * Dim::constant(i64::from(terms))
+            * match by {
+                1 => Dim::constant(1) - cut.clone(),
+                _ => cut.clone(),
+            }
+    };
+    rounded(1) + rounded(SPLITS)
 }
 
 /// Sizes that [`Emit::place`] needs.
-pub(super) fn place_sizes(gemm: &Gemm, tile_m: u32, tile_n: u32, terms: u32) -> Vec<Dim> {
+pub(super) fn place_sizes(
+    gemm: &Gemm,
+    tile_m: u32,
+    tile_n: u32,
+    terms: u32,
+    cut: &Dim,
+) -> Vec<Dim> {
     let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
-    vec![tiles(&gemm.m, tile_m), tiles(&gemm.n, tile_n), chunk(gemm, terms)]
+    let mut sizes = vec![tiles(&gemm.m, tile_m), tiles(&gemm.n, tile_n)];
+    if !cut.is_zero() {
+        sizes.extend([chunk(gemm, terms, cut), parts(cut)]);
+    }
+    sizes
 }
 
 impl Emit<'_> {
@@ -98,7 +134,7 @@ impl Emit<'_> {
         tile_m: u32,
         tile_n: u32,
         terms: u32,
-        split: bool,
+        cut: &Dim,
     ) -> Place {
         let tiles = |d: &Dim, by: u32| d.ceil_div(i64::from(by));
         let mut rest = self.f.special("%ctaid.x");
@@ -113,7 +149,8 @@ impl Emit<'_> {
             (self.dim32(&tiles(&gemm.n, tile_n)), self.dim32(&tiles(&gemm.m, tile_m)));
         let col = next(self, &wide);
         let row = next(self, &high);
-        let part = split.then(|| next(self, &SPLITS));
+        let count = (!cut.is_zero()).then(|| self.dim32(&parts(cut)));
+        let part = count.map(|count| next(self, &count));
         let batch = self.batch(gemm, rest);
         let row = self.f.op(Class::B32, "mul.lo.u32", &[&row, &tile_m]);
         let col = self.f.op(Class::B32, "mul.lo.u32", &[&col, &tile_n]);
@@ -121,14 +158,16 @@ impl Emit<'_> {
         let (begin, end) = match part {
             None => (self.f.op(Class::B32, "mov.b32", &[&0]), k),
             Some(part) => {
-                let chunk = self.dim32(&chunk(gemm, terms));
+                let chunk = self.dim32(&chunk(gemm, terms, cut));
                 let begin = self.f.op(Class::B32, "mul.lo.u32", &[&part, &chunk]);
                 let end = self.f.op(Class::B32, "add.u32", &[&begin, &chunk]);
                 (begin, self.f.op(Class::B32, "min.u32", &[&end, &k]))
             }
         };
         let (m, n) = (self.dim32(&gemm.m), self.dim32(&gemm.n));
-        Place { batch, row, col, part, begin, end, m, n }
+        let whole = count.filter(|_| !cut.is_one());
+        let whole = whole.map(|count| self.f.op(Class::Pred, "setp.eq.u32", &[&count, &1]));
+        Place { batch, row, col, part, whole, begin, end, m, n }
     }
 
     /// Goes over the sum, tile by tile. `step` computes with the tiles that start at
@@ -146,60 +185,57 @@ impl Emit<'_> {
         step: &mut dyn FnMut(&mut Self, V),
         careful: &mut dyn FnMut(&mut Self, V),
     ) {
-        let offset = self.f.op(Class::B32, "mov.b32", &[&0]);
-        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
-        let special = gemm.padded().then(|| self.f.reg(Class::Pred));
-        self.hand_over(gemm, stages, &values, offset, special);
-        let k = self.f.copy(place.begin);
-        let (again, done) = (self.f.label(), self.f.label());
-        let none = self.f.op(Class::Pred, "setp.ge.u32", &[&k, &place.end]);
-        self.f.line(format_args!("@{none} bra {done}"));
+        // The first round only loads.
+        let offset = self.f.op(Class::B32, "mov.b32", &[&bytes]);
+        let first = self.f.copy(place.begin);
+        let special = gemm.padded().then(|| self.f.op(Class::Pred, "setp.eq.u32", &[&0, &0]));
+        let aligned = self.aligned(stages);
+        let [again, computed, done, seldom] = [(); 4].map(|()| self.f.label());
         self.f.place(&again);
+        let last = self.f.op(Class::B32, "add.u32", &[&first, &terms]);
+        let whole = self.f.op(Class::Pred, "setp.le.u32", &[&last, &place.end]);
+        let next = Next { first, end: place.end, whole };
+        let detour = self.fetch(gemm, place.batch, stages, next, aligned);
         // What is seldom done stands behind the loop.
-        let [marked, multiplied] = [(); 2].map(|()| self.f.label());
-        let [mark, multiply] = [(); 2].map(|()| self.f.label());
-        if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra {mark}"));
-            self.f.place(&marked);
-        }
-        let values = stages.each_ref().map(|s| self.fetch(gemm, place.batch, s, place.end));
-        if let Some(special) = special {
-            self.f.line(format_args!("@{special} bra {multiply}"));
+        match special {
+            Some(special) => self.f.line(format_args!("@{special} bra.uni {seldom}")),
+            None => self.unless_first(first, place, &computed),
         }
         step(self, offset);
-        if special.is_some() {
-            self.f.place(&multiplied);
-        }
+        self.f.place(&computed);
         self.f.op_to(offset, "sub.u32", &[&bytes, &offset]);
-        self.hand_over(gemm, stages, &values, offset, special);
-        self.f.op_to(k, "add.u32", &[&k, &terms]);
-        let more = self.f.op(Class::Pred, "setp.lt.u32", &[&k, &place.end]);
-        self.f.line(format_args!("@{more} bra {again}"));
+        self.hand_over(gemm, stages, offset, special);
+        let more = self.f.op(Class::Pred, "setp.lt.u32", &[&first, &place.end]);
+        self.f.mov(first, last);
+        self.f.line(format_args!("@{more} bra.uni {again}"));
+        if special.is_some() || detour.is_some() {
+            self.f.line(format_args!("bra.uni {done}"));
+        }
+        if let Some(detour) = detour {
+            self.detour(gemm, stages, next, &detour);
+        }
         if special.is_some() {
-            self.f.line(format_args!("bra {done}"));
-            self.f.place(&mark);
-            self.mark(gemm, place.batch, &stages[1], place.end, marks);
+            self.f.place(&seldom);
+            self.unless_first(first, place, &computed);
+            self.mark(gemm, place.batch, &stages[1], [first, place.end], marks);
             self.f.line(format_args!("bar.sync 0"));
-            self.f.line(format_args!("bra {marked}"));
-            self.f.place(&multiply);
             careful(self, offset);
-            self.f.line(format_args!("bra {multiplied}"));
+            self.f.line(format_args!("bra.uni {computed}"));
         }
         self.f.place(&done);
     }
 
+    /// In the first round there is nothing to compute with: on to `computed`.
+    fn unless_first(&mut self, first: V, place: &Place, computed: &str) {
+        let none = self.f.op(Class::Pred, "setp.eq.u32", &[&first, &place.begin]);
+        self.f.line(format_args!("@{none} bra.uni {computed}"));
+    }
+
     /// Stores what was loaded, and waits for all threads to have done so. `special`
     /// becomes whether any of them has a NaN or an infinity of the first factor.
-    fn hand_over(
-        &mut self,
-        gemm: &Gemm,
-        stages: &[Stage; 2],
-        values: &[Vec<V>; 2],
-        offset: V,
-        special: Option<V>,
-    ) {
-        for (stage, values) in stages.iter().zip(values) {
-            self.stash(gemm, stage, values, offset);
+    fn hand_over(&mut self, gemm: &Gemm, stages: &[Stage; 2], offset: V, special: Option<V>) {
+        for stage in stages {
+            self.stash(gemm, stage, offset);
         }
         let Some(special) = special else {
             return self.f.line(format_args!("bar.sync 0"));
@@ -208,12 +244,27 @@ impl Emit<'_> {
         let class = Class::of(ScalarType::of(gemm.dtype));
         let zero = self.f.constant(tfc_kernel::Scalar::of(ScalarType::of(gemm.dtype), 0.0));
         let mut sum = zero;
-        for v in &values[0] {
+        for v in stages[0].values() {
             let v = self.widen(gemm.dtype, *v);
             sum = self.f.op(class, &format!("fma.rn.{}", class.ty()), &[&v, &zero, &sum]);
         }
         let nan = self.f.op(Class::Pred, &format!("setp.nan.{}", class.ty()), &[&sum, &sum]);
         self.f.line(format_args!("bar.red.or.pred {special}, 0, {nan}"));
+    }
+
+    /// Does `each` for all sums of a thread, once to keep parts and once for whole sums, where
+    /// the dims say which. It is given the place as it is then.
+    pub(super) fn finish_all(&mut self, place: &Place, each: &mut dyn FnMut(&mut Self, &Place)) {
+        let Some(whole) = place.whole else { return each(self, place) };
+        let [direct, done] = [(); 2].map(|()| self.f.label());
+        let dims = self.dims.clone();
+        self.f.line(format_args!("@{whole} bra.uni {direct}"));
+        each(self, place);
+        self.f.line(format_args!("bra.uni {done}"));
+        self.f.place(&direct);
+        self.dims = dims;
+        each(self, &Place { part: None, ..*place });
+        self.f.place(&done);
     }
 
     /// Finishes neighbouring sums of one row, where they are in the product. `row` and
@@ -264,9 +315,10 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
     let dtype = sum_type(gemm.dtype);
     let size = dtype.size() as u32;
     let t = choose(gemm, size == 8);
-    let split = finish.workspace.is_some();
-    let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k));
-    let place = e.place(gemm, t.m, t.n, t.k, split);
+    let cut = &finish.cut;
+    let mut e = begin(kernel, gemm, &place_sizes(gemm, t.m, t.n, t.k, cut));
+    e.f.resident(t.resident(gemm));
+    let place = e.place(gemm, t.m, t.n, t.k, cut);
     // Four more elements to a line of the tile: fewer threads meet in a bank.
     let layout = |rows: u32, base: u32| Layout {
         rows,
@@ -343,10 +395,11 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         let again = e.f.label();
         e.f.place(&again);
         let va = line(e, at_a, a, 0, t.tm);
-        let vb = line(e, at_b, b, 0, t.tn);
         let group = t.tn.min(4);
-        for (j, vb) in vb.iter().enumerate() {
+        for j in 0..t.tn as usize {
             let col = j as u32 % group + j as u32 / group * (b.rows * group / t.tn);
+            let vb = format!("[{at_b}+{}]", b.base + col * size);
+            let vb = e.load_from("shared", dtype, &[vb], 1)[0];
             let there = format!("[{at_mark}+{}]", marks + 4 * col);
             let there = e.f.op(Class::B32, "ld.shared.b32", &[&there]);
             let there = e.f.op(Class::Pred, "setp.ne.u32", &[&there, &0]);
@@ -363,29 +416,36 @@ pub(super) fn entry(kernel: &Kernel, gemm: &Gemm, finish: &Finish, name: &str) -
         e.f.line(format_args!("@{more} bra {again}"));
     };
     e.over_tiles(gemm, &place, &stages, [bytes, marks, t.k], &mut step, &mut careful);
+    // From what the loop has in registers anyway.
+    let [x, y] = [at_b, at_a].map(|at| {
+        let bytes = e.f.op(Class::B32, "sub.u32", &[&at, &shared]);
+        e.f.op(Class::B32, "shr.u32", &[&bytes, &size.trailing_zeros()])
+    });
     let four = gemm.n.div_exact(&Dim::constant(4)).is_some() && gn == 4;
-    for i in 0..t.tm {
-        let off = i % gm + i / gm * (t.m * gm / t.tm);
-        let row = e.f.op(Class::B32, "add.u32", &[&y, &off]);
-        for g in 0..t.tn / gn {
-            let apart = g * (t.n * gn / t.tn);
-            let row_sums = &sums[i as usize][(g * gn) as usize..((g + 1) * gn) as usize];
-            if four {
-                let col = e.f.op(Class::B32, "add.u32", &[&x, &apart]);
-                e.finish_sums(gemm, finish, &place, row, col, row_sums.to_vec());
-                continue;
-            }
-            for (j, sum) in row_sums.iter().enumerate() {
-                let col = e.f.op(Class::B32, "add.u32", &[&x, &(apart + j as u32)]);
-                e.finish_sums(gemm, finish, &place, row, col, vec![*sum]);
+    e.finish_all(&place, &mut |e, place| {
+        for i in 0..t.tm {
+            let off = i % gm + i / gm * (t.m * gm / t.tm);
+            let row = e.f.op(Class::B32, "add.u32", &[&y, &off]);
+            for g in 0..t.tn / gn {
+                let apart = g * (t.n * gn / t.tn);
+                let row_sums = &sums[i as usize][(g * gn) as usize..((g + 1) * gn) as usize];
+                if four {
+                    let col = e.f.op(Class::B32, "add.u32", &[&x, &apart]);
+                    e.finish_sums(gemm, finish, place, row, col, row_sums.to_vec());
+                    continue;
+                }
+                for (j, sum) in row_sums.iter().enumerate() {
+                    let col = e.f.op(Class::B32, "add.u32", &[&x, &(apart + j as u32)]);
+                    e.finish_sums(gemm, finish, place, row, col, vec![*sum]);
+                }
             }
         }
-    }
+    });
     let how = format!(
         "tiles of {} x {}, {} x {} to a thread, {} terms at a time through two buffers",
         t.m, t.n, t.tm, t.tn, t.k
     );
-    let grid = grid(gemm, t.m, t.n, split);
+    let grid = grid(gemm, t.m, t.n, cut);
     let launch = Launch { entry: name.into(), grid, block: t.threads(), shared: 0 };
     (e.f.finish(name, &emit::params(kernel), launch), how)
 }

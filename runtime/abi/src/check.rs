@@ -340,6 +340,10 @@ impl EntryCheck<'_> {
             Step::If { cond, .. } | Step::While { cond, .. } => {
                 device == HOST && on(*cond)? == HOST
             }
+            // A stack may be on any device.
+            Step::Push { src: buf, .. } | Step::Pop { dst: buf, .. } => {
+                device == HOST && on(*buf).is_ok()
+            }
             _ => {
                 let mut here = device == HOST;
                 step.buffers(&mut |b, _| here &= on(b) == Ok(HOST));

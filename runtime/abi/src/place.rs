@@ -20,6 +20,8 @@
 //! - A variable is on one device. What another device writes to it is copied there at
 //!   once, so that it can be given back at any time.
 //! - Params and results are on the CPU, as is every step that does more than compute.
+//! - A stack is on one device: where what is first put on it was computed. The CPU counts
+//!   what is on it, and has the elements copied there.
 
 use crate::depend::order;
 use crate::plan::*;
@@ -71,9 +73,19 @@ impl Plan {
 pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     let mut out = Plan { devices: vec![Device::host()], entries: vec![], ..plan.clone() };
     out.devices.extend(plan.gpus().iter().map(|n| Device::cuda(first + n)));
-    let runs_on = |entry: u32, step: &Step, asked: Option<u32>| match runs(entry, step) {
-        true => plan.device_for(asked),
-        false => HOST,
+    let computes_on = |entry: u32, step: &Step, asked: Option<u32>| match step {
+        Step::Push { .. } | Step::Pop { .. } => HOST,
+        _ if runs(entry, step) => plan.device_for(asked),
+        _ => HOST,
+    };
+    let of_entries = (0u32..).zip(&plan.entries);
+    let stacks: Vec<BTreeMap<u32, DeviceId>> =
+        of_entries.map(|(i, e)| stack_homes(e, &|s, asked| computes_on(i, s, asked))).collect();
+    let runs_on = |entry: u32, step: &Step, asked: Option<u32>| match step {
+        Step::Push { stack, .. } | Step::Pop { stack, .. } => {
+            stacks[entry as usize].get(stack).copied().unwrap_or(HOST)
+        }
+        _ => computes_on(entry, step, asked),
     };
     let homes = var_homes(plan, &runs_on);
     let mut origins = vec![];
@@ -93,6 +105,34 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
         out.entries.push(placer.out);
     }
     Placed { plan: out, origins }
+}
+
+/// A stack is where what is first put on it was computed.
+fn stack_homes(entry: &Entry, runs_on: &RunsOn<'_>) -> BTreeMap<u32, DeviceId> {
+    let mut computed = BTreeMap::new();
+    visit(&entry.steps, runs_on, &mut |buf, writes, device| {
+        if writes && device != HOST {
+            computed.entry(buf).or_insert(device);
+        }
+    });
+    let mut homes = BTreeMap::new();
+    pushes(&entry.steps, &mut |stack, src| {
+        homes.entry(stack).or_insert(computed.get(&src).copied().unwrap_or(HOST));
+    });
+    homes
+}
+
+fn pushes(steps: &Steps, push: &mut dyn FnMut(u32, BufId)) {
+    for step in steps.iter() {
+        match step {
+            Step::Push { stack, src } => push(*stack, *src),
+            Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
+                pushes(a, push);
+                pushes(b, push);
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A variable is where it was placed, or on the first device besides the CPU that has to
@@ -117,9 +157,13 @@ fn var_homes(plan: &Plan, runs_on: &dyn Fn(u32, &Step, Option<u32>) -> DeviceId)
 /// Where a step runs; copies are wherever their source is.
 fn device_of(step: &Step, asked: Option<u32>, runs_on: &RunsOn<'_>) -> DeviceId {
     match step {
-        Step::Launch(_) | Step::MatMul(_) | Step::Conv(_) | Step::Copy { .. } | Step::Call(_) => {
-            runs_on(step, asked)
-        }
+        Step::Launch(_)
+        | Step::MatMul(_)
+        | Step::Conv(_)
+        | Step::Copy { .. }
+        | Step::Call(_)
+        | Step::Push { .. }
+        | Step::Pop { .. } => runs_on(step, asked),
         _ => HOST,
     }
 }
@@ -296,7 +340,8 @@ impl Placer<'_> {
                 }
                 _ => {
                     let mut device = device_of(step, dispatch.asked, self.runs_on);
-                    if dispatch.asked.is_none() && device != HOST {
+                    let stack = matches!(step, Step::Push { .. } | Step::Pop { .. });
+                    if dispatch.asked.is_none() && device != HOST && !stack {
                         device = self.owner(step).unwrap_or(device);
                     }
                     self.plain(step, device, values, &mut list);
@@ -360,7 +405,9 @@ impl Placer<'_> {
         }
         let mut placed = step.clone();
         placed.map_buffers(&mut |b| self.at(b, device));
-        list.push((placed, device));
+        // Stacks are the CPU's to keep, wherever they are.
+        let stack = matches!(step, Step::Push { .. } | Step::Pop { .. });
+        list.push((placed, if stack { HOST } else { device }));
         for (b, _) in uses.iter().filter(|(_, writes)| *writes) {
             self.written(*b, device, values, list);
         }
@@ -765,5 +812,13 @@ mod tests {
         // What only one of them has on the GPU goes up at the end of the other.
         let push = Step::Push { stack: 0, src: 0 };
         assert_eq!(placed(vec![launch(7, 2), push, branch, launch(1, 3)]), "k?d[uk|?u]kd");
+    }
+
+    #[test]
+    fn a_stack_is_where_its_items_are_computed() {
+        let push = |src| Step::Push { stack: 0, src };
+        let pop = |dst| Step::Pop { stack: 0, dst, name: "s".into() };
+        // Nothing comes down but the result.
+        assert_eq!(placed(vec![launch(2, 0), push(2), pop(3), launch(1, 3)]), "uk??kd");
     }
 }

@@ -452,6 +452,22 @@ impl Accelerator for Handed {
         self.0.at_once(device, give, "a copy from the GPU")
     }
 
+    unsafe fn copy(
+        &self,
+        device: DeviceId,
+        src: *const u8,
+        dst: *mut u8,
+        bytes: usize,
+    ) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let (from, to) = (src.addr() as u64, dst.addr() as u64);
+        // SAFETY: the caller's promise.
+        let give = |d: &Driver, stream| unsafe { (d.copy_within)(to, from, bytes, stream) };
+        self.0.at_once(device, give, "a copy within the GPU")
+    }
+
     fn sequence(&self, tasks: &[Task], dims: &[i64]) -> Result<Box<dyn Sequence>> {
         Ok(Box::new(Tasks::new(&self.0, tasks, dims)?))
     }

@@ -90,12 +90,15 @@ impl Run<'_> {
             Step::Push { stack, src } => {
                 let item = self.ptr(*src);
                 // SAFETY: `geometry` checked that the buffer has an item's bytes.
-                unsafe { self.ctx.stacks[*stack as usize].push(item) }
+                unsafe {
+                    self.ctx.stacks[*stack as usize].push(item, self.model.accelerator.as_deref())
+                }
             }
             Step::Pop { stack, dst, name } => {
                 let place = self.ptr(*dst);
                 // SAFETY: as above.
-                unsafe { self.ctx.stacks[*stack as usize].pop(place, name) }
+                let gpu = self.model.accelerator.as_deref();
+                unsafe { self.ctx.stacks[*stack as usize].pop(place, name, gpu) }
             }
             Step::Queue(s) => self.queue(s),
             Step::Send(m) => self.model.post(m, m.buf.map_or(&[], |b| self.bytes(b))),

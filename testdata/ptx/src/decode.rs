@@ -3,6 +3,7 @@
 
 use crate::Error;
 use crate::alu::{self, F1, F2, F3, Test, Ty};
+use crate::copies::At;
 use crate::mma::Factor;
 use crate::parse::{self, EntryText, Item, Operand, Stmt};
 use std::collections::BTreeMap;
@@ -110,8 +111,10 @@ pub(crate) enum Op {
         src: Src,
         bits: u32,
     },
+    /// With `together`, all threads of the warp that are here go the same way.
     Branch {
         to: u32,
+        together: bool,
     },
     Exit,
     Barrier,
@@ -130,6 +133,22 @@ pub(crate) enum Op {
         b: Src,
         c: Src,
         members: Src,
+    },
+    /// Starts a copy of `len` bytes to shared memory; of its source there may be fewer.
+    Copy {
+        to: At,
+        from: At,
+        len: usize,
+        size: Option<Src>,
+    },
+    CommitCopies,
+    WaitForCopies {
+        left: usize,
+    },
+    LoadMatrices {
+        dst: Vec<R>,
+        from: At,
+        turned: bool,
     },
     Mma {
         factor: Factor,
@@ -365,7 +384,7 @@ impl Decoder {
                 let Some(to) = self.labels.get(name) else {
                     return Err(Error::new(line, format!("there is no label `{name}`")));
                 };
-                return Ok(Op::Branch { to: *to });
+                return Ok(Op::Branch { to: *to, together: parts.len() > 1 });
             }
             "bar" if parts[1..] == ["sync"] => {
                 return match s.operands.as_slice() {
@@ -386,6 +405,8 @@ impl Decoder {
                 return Ok(Op::WarpBarrier { members: self.src(line, &s.operands[0], Ty::B32)? });
             }
             "shfl" => return self.shuffle(s, &parts).and_then(|op| op.ok_or_else(unknown)),
+            "cp" => return self.copies(s, &parts).and_then(|op| op.ok_or_else(unknown)),
+            "ldmatrix" => return self.matrices(s, &parts).and_then(|op| op.ok_or_else(unknown)),
             "mma" => return self.mma(s, &parts).and_then(|op| op.ok_or_else(unknown)),
             "cvt" if parts[1..] == ["rna", "tf32", "f32"] => {
                 count(2)?;
@@ -598,6 +619,48 @@ impl Decoder {
             c: self.src(s.line, c, Ty::U32)?,
             members: self.src(s.line, members, Ty::B32)?,
         }))
+    }
+
+    fn copies(&self, s: &Stmt, parts: &[&str]) -> Result<Option<Op>, Error> {
+        Ok(match (parts, s.operands.as_slice()) {
+            ([_, "async", "commit_group"], []) => Some(Op::CommitCopies),
+            ([_, "async", "wait_group"], [Operand::Imm(left)]) => {
+                Some(Op::WaitForCopies { left: *left as usize })
+            }
+            ([_, "async", how, "shared", "global"], [to, from, Operand::Imm(len), rest @ ..]) => {
+                let len = *len as usize;
+                let size = match rest {
+                    [] => None,
+                    [size] => Some(self.src(s.line, size, Ty::B32)?),
+                    _ => return Ok(None),
+                };
+                if !matches!((*how, len), ("cg", 16) | ("ca", 4 | 8 | 16)) {
+                    return Ok(None);
+                }
+                let (base, offset) = self.address(s, to, Space::Shared, len)?;
+                let to = At { base, offset };
+                let (base, offset) = self.address(s, from, Space::Global, len)?;
+                Some(Op::Copy { to, from: At { base, offset }, len, size })
+            }
+            _ => None,
+        })
+    }
+
+    fn matrices(&self, s: &Stmt, parts: &[&str]) -> Result<Option<Op>, Error> {
+        let (n, turned) = match parts {
+            [_, "sync", "aligned", "m8n8", n, "shared", "b16"] => (*n, false),
+            [_, "sync", "aligned", "m8n8", n, "trans", "shared", "b16"] => (*n, true),
+            _ => return Ok(None),
+        };
+        let [d, from] = s.operands.as_slice() else { return Ok(None) };
+        let dst = self.many(d);
+        if !matches!((n, dst.len()), ("x1", 1) | ("x2", 2) | ("x4", 4)) {
+            return Ok(None);
+        }
+        let dst =
+            dst.iter().map(|d| self.dst(s.line, d, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
+        let (base, offset) = self.address(s, from, Space::Shared, 16)?;
+        Ok(Some(Op::LoadMatrices { dst, from: At { base, offset }, turned }))
     }
 
     fn mma(&self, s: &Stmt, parts: &[&str]) -> Result<Option<Op>, Error> {

@@ -4,6 +4,7 @@
 //! they part, those at the lower address go first, so that they meet again at the
 //! end of a branch or a loop, as code laid out in order does on a GPU.
 
+use crate::copies::Copies;
 use crate::decode::{Entry, Inst, Module, Op, R, Shuffle, Space, Special, Src};
 use crate::memory::{Global, Region, Stats, Who};
 use crate::{Error, alu, mma};
@@ -35,7 +36,7 @@ impl Default for Launch<'_> {
 }
 
 const WARP: usize = 32;
-type Lanes = [u64; WARP];
+pub(crate) type Lanes = [u64; WARP];
 
 pub(crate) fn launch(
     global: &mut Global,
@@ -113,21 +114,21 @@ fn pack(entry: &Entry, args: &[Arg]) -> Result<Vec<u8>, Error> {
     Ok(out)
 }
 
-struct Block<'a> {
+pub(crate) struct Block<'a> {
     entry: &'a Entry,
     launch: &'a Launch<'a>,
     params: &'a [u8],
-    global: &'a mut Global,
-    shared: Region,
+    pub(crate) global: &'a mut Global,
+    pub(crate) shared: Region,
     at: [u32; 3],
     number: u32,
     epoch: u32,
-    stats: &'a mut Stats,
+    pub(crate) stats: &'a mut Stats,
 }
 
-struct Warp {
+pub(crate) struct Warp {
     /// Number of the first thread in the block.
-    first: usize,
+    pub(crate) first: usize,
     regs: Vec<Lanes>,
     /// Lanes in which a register has a value.
     set: Vec<u32>,
@@ -140,9 +141,11 @@ struct Warp {
     vote: Option<(R, bool)>,
     done: bool,
     epoch: u32,
+    /// Of each thread.
+    pub(crate) copies: [Copies; WARP],
 }
 
-fn lanes(mask: u32) -> impl Iterator<Item = usize> {
+pub(crate) fn lanes(mask: u32) -> impl Iterator<Item = usize> {
     let mut rest = mask;
     std::iter::from_fn(move || {
         if rest == 0 {
@@ -170,6 +173,7 @@ impl Block<'_> {
                     vote: None,
                     done: false,
                     epoch: 0,
+                    copies: Default::default(),
                 }
             })
             .collect();
@@ -211,7 +215,7 @@ impl Block<'_> {
         }
     }
 
-    fn error(&self, pc: u32, thread: usize, message: &str) -> Error {
+    pub(crate) fn error(&self, pc: u32, thread: usize, message: &str) -> Error {
         let line = self.entry.insts.get(pc as usize).map_or(0, |i| i.line);
         let [x, y, z] = self.at;
         Error::new(
@@ -220,7 +224,7 @@ impl Block<'_> {
         )
     }
 
-    fn who(&self, warp: &Warp, lane: usize) -> Who {
+    pub(crate) fn who(&self, warp: &Warp, lane: usize) -> Who {
         Who {
             block: self.number,
             thread: (warp.first + lane) as u32,
@@ -267,8 +271,15 @@ impl Block<'_> {
             }
             w.pc += 1;
             match &inst.op {
-                Op::Branch { to } => {
+                Op::Branch { to, together } => {
                     let rest = w.active & !mask;
+                    if *together && rest != 0 && mask != 0 {
+                        return Err(self.error(
+                            pc,
+                            w.first + rest.trailing_zeros() as usize,
+                            "does not take a branch that is said to be taken by all or none",
+                        ));
+                    }
                     if rest == 0 {
                         w.pc = *to;
                     } else if mask != 0 {
@@ -277,6 +288,10 @@ impl Block<'_> {
                     }
                 }
                 Op::Exit => {
+                    if let Some(lane) = lanes(mask).find(|lane| !w.copies[*lane].is_empty()) {
+                        let m = "ends before the copies that it started";
+                        return Err(self.error(pc, w.first + lane, m));
+                    }
                     w.active &= !mask;
                     if w.active == 0 {
                         match w.waiting.pop() {
@@ -319,7 +334,7 @@ impl Block<'_> {
         Err(self.error(pc, thread, &format!("uses {name}, which has no value yet")))
     }
 
-    fn src(&self, w: &Warp, pc: u32, src: Src, mask: u32) -> Result<Lanes, Error> {
+    pub(crate) fn src(&self, w: &Warp, pc: u32, src: Src, mask: u32) -> Result<Lanes, Error> {
         match src {
             Src::Imm(v) => Ok([v; WARP]),
             Src::Reg(r) => {
@@ -425,6 +440,14 @@ impl Block<'_> {
                     w.put(*dst, mask, |i| values[i]);
                 }
             }
+            Op::Copy { to, from, len, size } => {
+                self.start_copies(w, pc, (*to, *from), (*len, *size), mask)?;
+            }
+            Op::CommitCopies => self.commit_copies(w, mask),
+            Op::WaitForCopies { left } => self.wait_for_copies(w, *left, mask),
+            Op::LoadMatrices { dst, from, turned } => {
+                self.load_matrices(w, pc, (dst, *from, *turned), mask)?;
+            }
             Op::Load { .. } | Op::Store { .. } => self.access(w, pc, &inst.op, mask)?,
             Op::Branch { .. } | Op::Exit | Op::Barrier | Op::BarrierOr { .. } => {}
         }
@@ -432,7 +455,7 @@ impl Block<'_> {
     }
 
     /// Whether the threads that each one names, itself among them, are here.
-    fn together(&self, w: &Warp, pc: u32, mask: u32, members: Src) -> Result<(), Error> {
+    pub(crate) fn together(&self, w: &Warp, pc: u32, mask: u32, members: Src) -> Result<(), Error> {
         let members = self.src(w, pc, members, mask)?;
         let alone = lanes(mask).find(|lane| {
             let named = members[*lane] as u32;
@@ -543,7 +566,7 @@ impl Block<'_> {
         region.store(at, from, who)
     }
 
-    fn in_shared(&self, at: u64, len: usize) -> Result<usize, String> {
+    pub(crate) fn in_shared(&self, at: u64, len: usize) -> Result<usize, String> {
         let size = self.shared.bytes.len();
         match usize::try_from(at).ok().filter(|at| at.checked_add(len).is_some_and(|e| e <= size)) {
             Some(at) => Ok(at),
@@ -570,7 +593,7 @@ fn shuffle_from(how: Shuffle, lane: usize, b: usize, c: usize) -> usize {
 }
 
 impl Warp {
-    fn put(&mut self, dst: R, mask: u32, f: impl Fn(usize) -> u64) {
+    pub(crate) fn put(&mut self, dst: R, mask: u32, f: impl Fn(usize) -> u64) {
         let out = &mut self.regs[dst as usize];
         if mask == u32::MAX {
             for (i, v) in out.iter_mut().enumerate() {

@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod alu;
+mod copies;
 mod decode;
 mod exec;
 mod memory;

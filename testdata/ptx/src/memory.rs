@@ -68,11 +68,14 @@ fn unordered(earlier: Who, now: Who) -> bool {
         && (warp_of(earlier.thread) != now.thread / 32 || earlier.warp_epoch == now.warp_epoch)
 }
 
+/// A copy is on its way.
+const COMING: u8 = 2;
+
 /// Bytes with their history.
 #[derive(Default)]
 pub(crate) struct Region {
     pub bytes: Vec<u8>,
-    /// 1 where something has been written.
+    /// 1 where something has been written, [`COMING`] where it will be.
     written: Vec<u8>,
     /// One for each `granule` bytes; empty until the first access of a launch.
     shadow: Vec<Shadow>,
@@ -105,6 +108,7 @@ impl Region {
 
     /// Checks and records a load of bytes within the region.
     pub fn load(&mut self, at: usize, len: usize, who: Who) -> Result<&[u8], String> {
+        self.is_there(at, len)?;
         if self.written[at..at + len].contains(&0) {
             return Err(format!("reads {len} bytes of which some were never written"));
         }
@@ -135,7 +139,38 @@ impl Region {
 
     /// Checks and records a store of bytes within the region.
     pub fn store(&mut self, at: usize, from: &[u8], who: Who) -> Result<(), String> {
-        let len = from.len();
+        self.claim(at, from.len(), who)?;
+        self.bytes[at..at + from.len()].copy_from_slice(from);
+        self.written[at..at + from.len()].fill(1);
+        Ok(())
+    }
+
+    /// Checks and records that bytes will be written.
+    pub fn promise(&mut self, at: usize, len: usize, who: Who) -> Result<(), String> {
+        self.claim(at, len, who)?;
+        self.written[at..at + len].fill(COMING);
+        Ok(())
+    }
+
+    /// What was promised has been written, by `who` now.
+    pub fn keep_promise(&mut self, at: usize, from: &[u8], who: Who) {
+        for i in self.shadows(at, from.len()) {
+            self.shadow[i].write = who;
+        }
+        self.bytes[at..at + from.len()].copy_from_slice(from);
+        self.written[at..at + from.len()].fill(1);
+    }
+
+    fn is_there(&self, at: usize, len: usize) -> Result<(), String> {
+        if self.written[at..at + len].contains(&COMING) {
+            return Err(format!("touches {len} bytes that a copy is still to write"));
+        }
+        Ok(())
+    }
+
+    /// Checks and records a write of bytes within the region.
+    fn claim(&mut self, at: usize, len: usize, who: Who) -> Result<(), String> {
+        self.is_there(at, len)?;
         for i in self.shadows(at, len) {
             let s = &mut self.shadow[i];
             if unordered(s.write, who) {
@@ -146,8 +181,6 @@ impl Region {
             }
             s.write = who;
         }
-        self.bytes[at..at + len].copy_from_slice(from);
-        self.written[at..at + len].fill(1);
         Ok(())
     }
 }

@@ -293,3 +293,97 @@ fn a_barrier_that_asks_is_answered_for_the_block() {
                      ret;\nOTHER:\nbar.sync 0;";
     refused(two_kinds, 1, 64, "another kind of barrier");
 }
+
+/// Thread `i` copies 16 bytes to shared memory, commits and waits; then `rest`.
+fn copied(wait: &str, rest: &str) -> String {
+    format!(
+        "{ADDRESS}mov.u32 %r4, sm;\nshl.b32 %r5, %r1, 4;\nadd.u32 %r6, %r4, %r5;\n\
+         mul.wide.u32 %rd5, %r1, 16;\nadd.u64 %rd5, %rd0, %rd5;\n\
+         cp.async.cg.shared.global [%r6], [%rd5], 16;\ncp.async.commit_group;\n{wait}\n{rest}"
+    )
+}
+
+const WAIT: &str = "cp.async.wait_group 0;";
+
+#[test]
+fn copies_are_there_when_they_were_waited_for() {
+    // Four threads copy 64 bytes; with a barrier each reads from its neighbour's.
+    let read = "xor.b32 %r7, %r5, 16;\nadd.u32 %r7, %r7, %r4;\nld.shared.u32 %r8, [%r7+4];\n\
+                st.global.u32 [%rd4], %r8;";
+    let body = copied(WAIT, &format!("bar.sync 0;\n{read}"));
+    let want = words([5, 1, 13, 9]);
+    assert_eq!(run(&body, 1, 4, &words(0..64), 16), Ok(want));
+    // Fewer bytes than there is room for: zeros. Of no bytes the address does not matter.
+    let body = "mov.u32 %r4, sm;\nmov.u32 %r5, 8;\nmov.u32 %r6, 0;\nmov.u64 %rd5, 16;\n\
+                cp.async.cg.shared.global [%r4], [%rd0], 16, %r5;\n\
+                cp.async.cg.shared.global [%r4+16], [%rd5], 16, %r6;\n\
+                cp.async.commit_group;\ncp.async.wait_group 0;\n\
+                ld.shared.v4.u32 {%r8, %r9, %r10, %r11}, [%r4];\n\
+                st.global.v4.u32 [%rd1], {%r8, %r9, %r10, %r11};\n\
+                ld.shared.v4.u32 {%r8, %r9, %r10, %r11}, [%r4+16];\n\
+                st.global.v4.u32 [%rd1+16], {%r8, %r9, %r10, %r11};";
+    assert_eq!(run(body, 1, 1, &words(7..71), 32), Ok(words([7, 8, 0, 0, 0, 0, 0, 0])));
+}
+
+#[test]
+fn copies_that_are_not_waited_for() {
+    let own = "ld.shared.u32 %r8, [%r6];\nst.global.u32 [%rd4], %r8;";
+    let early = "a copy is still to write";
+    refused(&copied("", own), 1, 4, early);
+    // One group may be on its way: this one.
+    refused(&copied("cp.async.wait_group 1;", own), 1, 4, early);
+    refused(&copied("", "st.shared.u32 [%r6], %r1;"), 1, 4, early);
+    refused(&copied("", ""), 1, 4, "ends before the copies");
+    // Another's copy, with no barrier.
+    let other = "xor.b32 %r7, %r5, 16;\nadd.u32 %r7, %r7, %r4;\nld.shared.u32 %r8, [%r7];\n\
+                 st.global.u32 [%rd4], %r8;";
+    refused(&copied(WAIT, other), 1, 4, "a race");
+    // To where others read, with no barrier.
+    let over = "bar.sync 0;\nld.shared.u32 %r8, [%r4];\n\
+                cp.async.cg.shared.global [%r6], [%rd5], 16;\n\
+                cp.async.commit_group;\ncp.async.wait_group 0;";
+    refused(&copied(WAIT, over), 1, 4, "a race");
+    let crooked = "mov.u32 %r4, sm;\ncp.async.cg.shared.global [%r4], [%rd0+4], 16;\n\
+                   cp.async.commit_group;\ncp.async.wait_group 0;";
+    refused(crooked, 1, 1, "no multiple of 16");
+    let outside = "mov.u32 %r4, sm;\ncp.async.cg.shared.global [%r4], [%rd0+256], 16;\n\
+                   cp.async.commit_group;\ncp.async.wait_group 0;";
+    refused(outside, 1, 1, "outside an allocation");
+}
+
+#[test]
+fn a_warp_loads_matrices() {
+    // 16 rows of 8 halves, each half its own number.
+    let halves: Vec<u8> = (0..128u16).flat_map(u16::to_le_bytes).collect();
+    let fill = "mov.u32 %r4, sm;\nand.b32 %r9, %r1, 15;\nshl.b32 %r5, %r9, 4;\n\
+                add.u32 %r6, %r4, %r5;\nsetp.lt.u32 %p0, %r1, 16;\nmul.wide.u32 %rd5, %r9, 16;\n\
+                add.u64 %rd5, %rd0, %rd5;\n@%p0 cp.async.ca.shared.global [%r6], [%rd5], 16;\n\
+                cp.async.commit_group;\ncp.async.wait_group 0;\nbar.sync 0;";
+    for turned in [false, true] {
+        let trans = if turned { ".trans" } else { "" };
+        let body = format!(
+            "{fill}\nldmatrix.sync.aligned.m8n8.x2{trans}.shared.b16 {{%r7, %r8}}, [%r6];\n\
+             mul.wide.u32 %rd2, %r0, 8;\nadd.u64 %rd4, %rd1, %rd2;\n\
+             st.global.v2.u32 [%rd4], {{%r7, %r8}};"
+        );
+        let element = |matrix: u32, row: u32, col: u32| 64 * matrix + 8 * row + col;
+        let want = (0..32).flat_map(|lane| {
+            let (a, b) = (lane / 4, lane % 4 * 2);
+            [0, 1].map(|m| match turned {
+                false => element(m, a, b) | element(m, a, b + 1) << 16,
+                true => element(m, b, a) | element(m, b + 1, a) << 16,
+            })
+        });
+        assert_eq!(run(&body, 1, 32, &halves, 256), Ok(words(want)), "{turned}");
+    }
+    let alone = format!("{fill}\n@%p0 ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r7}}, [%r6];");
+    refused(&alone, 1, 32, "without those it names");
+    let crooked = format!("{fill}\nldmatrix.sync.aligned.m8n8.x1.shared.b16 %r7, [%r6+8];");
+    refused(&crooked, 1, 32, "no multiple of 16");
+}
+
+#[test]
+fn a_branch_for_all_that_some_take() {
+    let body = "setp.lt.u32 %p0, %r1, 3;\n@%p0 bra.uni E;\nE:";
+    refused(body, 1, 32, "said to be taken by all or none");
+}
