@@ -79,9 +79,7 @@ fn processes_of_jobs_with_servers() {
                     if mode == "ps-sync" {
                         same(&whole, &now, &job.said());
                     } else {
-                        let finite = now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite()));
-                        assert!(finite, "{mode} {role:?} {signals:?}: {}", job.said());
-                        assert!(job.loss() < 0.4, "{mode} {role:?} {signals:?}: {}", job.said());
+                        job.has_learned();
                     }
                 }
             }
