@@ -558,9 +558,6 @@ impl Client {
 
     /// The sums of all groups in their order, and averages; none if the step is over.
     fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<Sums>> {
-        if answers.iter().any(|(h, _)| h.kind == Message::Rolled) {
-            return Err(rolled());
-        }
         if answers.iter().any(|(h, _)| h.kind == Message::Late) {
             return Ok(None);
         }
