@@ -6,11 +6,12 @@
 //! |---|---|
 //! | parameter servers, chief or workers are killed or stopped for a while, in each mode | 36 |
 //! | the same of workers that train in `sync`, and of a program cut in two | 16 |
+//! | workers that only meet from time to time are killed | 2 |
 //! | the same of a job whose data comes from readers and queues, to servers | 12 |
-//! | a process hangs for good | 3 |
-//! | the disk is full while a checkpoint is saved | 6 |
-//! | the network loses packets, is slow, is cut and healed, or cut for good | 16 |
-//! | the launcher is killed | 3 |
+//! | a process hangs for good | 5 |
+//! | the disk is full while a checkpoint is saved | 7 |
+//! | the network loses packets, is slow, is cut and healed, or cut for good | 18 |
+//! | the launcher is killed | 4 |
 
 #[path = "faults/disk.rs"]
 mod disk;
@@ -79,9 +80,7 @@ fn processes_of_jobs_with_servers() {
                     if mode == "ps-sync" {
                         same(&whole, &now, &job.said());
                     } else {
-                        let finite = now.iter().all(|(_, v)| v.iter().all(|x| x.is_finite()));
-                        assert!(finite, "{mode} {role:?} {signals:?}: {}", job.said());
-                        assert!(job.loss() < 0.4, "{mode} {role:?} {signals:?}: {}", job.said());
+                        job.has_learned();
                     }
                 }
             }
@@ -118,6 +117,19 @@ fn processes_of_jobs_without_servers() {
     }
 }
 
+/// Between two averages each worker has weights of its own: what is lost with it is what it
+/// learned since the last one.
+#[test]
+fn processes_that_meet_from_time_to_time() {
+    let dir = project();
+    let mut random = Random::new(5);
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --mode average --local-steps 5");
+    for at in [0, 1] {
+        let line = format!("launch -n 2 --restarts 5 {long} --state s.safetensors");
+        disturbed(dir.path(), &line, at, SIGNALS[0], &mut random).has_learned();
+    }
+}
+
 /// Who is started again, or goes back, finds its place in readers and queues.
 #[test]
 fn processes_that_take_from_queues() {
@@ -141,20 +153,22 @@ fn processes_that_take_from_queues() {
     }
 }
 
-/// A process that is stopped and never goes on is named when its time is over.
+/// A process that is stopped and never goes on is named when its time is over, and the job
+/// ends.
 #[test]
 fn processes_that_hang() {
     let dir = project();
-    let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 1s");
-    for (how, at, name) in [
-        ("-n 2", 1, "worker 1"),
-        ("--ps 1 -n 2", 2, "worker 1"),
-        ("--ps 2 -n 2", 1, "parameter server 1"),
+    for (how, more, at, name) in [
+        ("-n 2", "", 1, "worker 1"),
+        ("--ps 1 -n 2", "", 2, "worker 1"),
+        ("--ps 2 -n 2", "", 1, "server 1"),
+        ("--ps 1 -n 2", "", 1, "worker 0"),
+        // Only at the end anybody waits for the chief.
+        ("--ps 1 -n 3", "--mode ps-async --steps 3000", 1, "worker 0"),
     ] {
-        let mut job = Job::launch(
-            dir.path(),
-            &format!("launch {how} {endless} --checkpoint-dir ck --save-every 20"),
-        );
+        let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 1s {more}");
+        let line = format!("launch {how} {endless} --checkpoint-dir ck --save-every 20");
+        let mut job = Job::launch(dir.path(), &line);
         job.until_saved(1);
         let pid = job.children()[at];
         assert!(job::signal(pid, "-STOP"));

@@ -134,7 +134,7 @@ impl Prepared<'_> {
         let ran = Run::new(self.model, self.entry, ctx, self.state, options)
             .and_then(|mut run| run.all());
         let Some(joint) = joint else { return ran };
-        ran.and_then(|()| joint.finish()).inspect_err(|_| self.model.parts.fail())
+        ran.and_then(|()| joint.finish()).inspect_err(|e| self.model.parts.fail(e))
     }
 }
 

@@ -16,7 +16,6 @@ use crate::model::Model;
 use crate::net::Group;
 use crate::tensor::{FeedView, TensorBuf};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tfc_abi::plan::{Message, Step};
 
@@ -48,8 +47,8 @@ pub(crate) struct Parts {
     restored: Mutex<BTreeSet<usize>>,
     /// One call at a time.
     turn: Mutex<()>,
-    /// A call failed: the tasks are no longer at the same place.
-    failed: AtomicBool,
+    /// Why a call failed: the tasks are no longer at the same place.
+    failed: OnceLock<Error>,
 }
 
 /// A call that all tasks make.
@@ -62,8 +61,8 @@ pub(crate) struct Joint<'a> {
 
 impl Parts {
     /// From now on nothing is asked of the other tasks.
-    pub(crate) fn fail(&self) {
-        self.failed.store(true, Ordering::Release);
+    pub(crate) fn fail(&self, why: &Error) {
+        let _ = self.failed.set(why.clone());
     }
 
     /// The task this process is.
@@ -156,8 +155,11 @@ impl Model {
     /// As [`Model::chief_of`], if they are all at the same place.
     fn in_step(&self) -> Result<Option<&Group>> {
         match self.chief_of() {
-            Some(_) if self.parts.failed.load(Ordering::Acquire) => Err(out_of_step()),
-            group => Ok(group),
+            Some(group) => match self.parts.failed.get() {
+                Some(why) => Err(out_of_step(why)),
+                None => Ok(Some(group)),
+            },
+            None => Ok(None),
         }
     }
 
@@ -383,10 +385,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn out_of_step() -> Error {
-    Error::peer(ErrorCode::PEER_LOST, "the other tasks are not where this one is")
-        .note("an earlier call was not finished by all of them")
-        .help("start the job again; `--resume` goes on from the last checkpoint")
+/// What went wrong first is why nothing can be asked of the other tasks any more.
+fn out_of_step(why: &Error) -> Error {
+    why.clone().note("since that call the tasks are not at the same place")
 }
 
 fn nonsense(why: &str) -> Error {

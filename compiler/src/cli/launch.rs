@@ -20,6 +20,8 @@ use tfc_runtime::files::{Links, Staged};
 
 /// How long the others have to end by themselves when one has.
 const GRACE: Duration = Duration::from_secs(10);
+/// Exit code of a process that another one was lost to, or that waited for it too long.
+const PEER_LOST: i32 = 4;
 /// Exit code of a run that was asked to stop and has saved.
 const INTERRUPTED: i32 = tfc_runtime::cli::INTERRUPTED;
 
@@ -294,8 +296,14 @@ fn served_job(
     let chief = args.ps;
     let mut gone = vec![false; who.len()];
     let (mut restarts, mut asked) = (0, false);
+    let all_needed = needs_all(words);
+    // Workers that have waited in vain for somebody; and since when nothing can come of it.
+    let (mut in_vain, mut doomed) = (0, None::<Instant>);
     let code = 'job: loop {
         show(&events, Duration::from_millis(20));
+        if doomed.is_some_and(|since| since.elapsed() > GRACE) {
+            break PEER_LOST;
+        }
         if signals::raised() && !asked {
             asked = true;
             // The servers stay for the workers.
@@ -335,7 +343,15 @@ fn served_job(
                 children[at] = plan.start(who[at], &words, &give)?;
                 gone[at] = false;
             } else if at > chief {
-                super::tell(&format!("{why}\nnote: the job goes on without {}\n", who[at]));
+                in_vain += usize::from(code == Some(PEER_LOST));
+                // Where they are all needed, or the chief is the one that hangs, the others
+                // have until now to say so.
+                let over = all_needed || in_vain + 1 == plan.size;
+                let goes = if over { "cannot go" } else { "goes" };
+                super::tell(&format!("{why}\nnote: the job {goes} on without {}\n", who[at]));
+                if over {
+                    doomed.get_or_insert_with(Instant::now);
+                }
             } else {
                 super::tell(&format!("{why}\n"));
                 break 'job code.unwrap_or(4);
@@ -355,6 +371,15 @@ fn served_job(
     drop(give);
     last_words(&events);
     Ok(code)
+}
+
+/// Whether a step of a job with parameter servers takes the gradients of all workers.
+fn needs_all(words: &[String]) -> bool {
+    let mode = words.iter().enumerate().rev().find_map(|(i, w)| match w.as_str() {
+        "--mode" => words.get(i + 1).map(String::as_str),
+        w => w.strip_prefix("--mode="),
+    });
+    mode.is_none_or(|m| m == "ps-sync")
 }
 
 /// Asks the processes to end, or ends them.

@@ -26,14 +26,15 @@ impl Disk {
         None
     }
 
-    /// Takes all the room there is, until `over`, and gives it back then.
-    fn fill(&self, over: impl Fn() -> bool) {
+    /// Takes all the room there is until `over`, looks around, and gives it back.
+    fn fill(&self, over: impl Fn() -> bool, look: impl FnOnce()) {
         let ballast = self.at.join("ballast");
         let mut file = std::fs::File::create(&ballast).unwrap();
         while !over() {
             while file.write_all(&[1; 4096]).is_ok() {}
             std::thread::sleep(Duration::from_millis(1));
         }
+        look();
         drop(file);
         std::fs::remove_file(ballast).unwrap();
     }
@@ -76,15 +77,16 @@ fn disks_that_are_full_for_a_while() {
         let mut job = Job::start(dir.clone(), command(&dir, env!("CARGO_BIN_EXE_tfc"), &line));
         job.until_saved(2);
         let over = |job: &Job| job.said().contains("is not saved") || !job::runs(job.id());
-        disk.fill(|| over(&job));
+        let look = || {
+            let text = ok(tfc(&dir, "ckpt verify ck"));
+            let good = text.lines().count() > 0 && text.lines().all(|l| l.contains(": good"));
+            assert!(good, "{text}");
+        };
+        disk.fill(|| over(&job), look);
         job.remember_saved();
         let said = job.said();
-        assert!(
-            said.contains("is not saved") && said.contains("the last good checkpoint"),
-            "{said}"
-        );
-        let text = ok(tfc(&dir, "ckpt verify ck"));
-        assert!(text.lines().count() > 0 && text.lines().all(|l| l.contains(": good")), "{text}");
+        let told = said.contains("is not saved") && said.contains("the last good checkpoint");
+        assert!(told, "{said}");
         if let Some(at) = killed
             && let Some(pid) = job.children().get(at)
         {

@@ -78,11 +78,16 @@ fn a_checkpoint_of_four_servers_is_anybodys() {
 fn a_checkpoint_that_is_cut_off_leaves_the_one_before() {
     let dir = text(60_000, ADAGRAD);
     let dir = dir.path();
-    let long = READ.replace("--epochs 12", "--epochs 20");
+    let long = READ.replace("--epochs 12", "--epochs 40");
     ok(tfc(dir, &format!("launch --ps 3 -n 2 {long} --state whole.safetensors")));
     let train = format!("launch --ps 3 -n 2 {long} --checkpoint-dir ck --save-every 1 --keep 3");
     let mut cut_off = 0;
-    for round in 0..6 {
+    // Six times, and until it has happened: the manifest may be written in the moment
+    // between seeing that it is not and the kill.
+    for round in 0..30 {
+        if round >= 6 && cut_off > 0 {
+            break;
+        }
         let resume = if round == 0 { "" } else { " --resume" };
         let mut job = launch(dir, &format!("{train}{resume}"));
         // Somewhere between the first file of a checkpoint and its manifest.
@@ -108,7 +113,7 @@ fn a_checkpoint_that_is_cut_off_leaves_the_one_before() {
         let text = ok(tfc(dir, "ckpt verify ck"));
         assert!(text.lines().all(|l| l.contains(": good")), "{text}");
     }
-    assert!(cut_off > 0, "no checkpoint was cut off in six runs");
+    assert!(cut_off > 0, "no checkpoint was cut off in thirty runs");
     ok(tfc(dir, &format!("{train} --resume --state end.safetensors")));
     assert_eq!(variables(dir.join("whole.safetensors")), variables(dir.join("end.safetensors")));
     let left = files(&dir.join("ck"));

@@ -490,7 +490,9 @@ pub const CODES: &[Code] = &[
         "Only what combines values over processes can be run by several of them: an entry with \
          `minimize` or `all_reduce`, on batches of at least one example for each. With parameter \
          servers it must be possible to cut the entry at its gradients: it learns by `minimize` \
-         outside of branches and loops, and does not look at what it learned in the same step.",
+         outside of branches and loops, and does not look at what it learned in the same step. \
+         What it takes from queues and readers must follow from the step: the same number of \
+         elements in each, whoever is faster.",
         "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]'",
         "tfc compile m.graph -o m && TFC_RANK=0 TFC_SIZE=2 TFC_COORDINATOR=127.0.0.1:1 ./m f --feed 'x=[1, 2]' --mode local",

@@ -506,18 +506,23 @@ impl Worker<'_> {
     /// Waits until the chief has what came out: if a server is lost before, there is
     /// more to do. None if it is so.
     fn stay(&mut self) -> Result<Option<End>> {
-        let mut since = Instant::now();
-        while since.elapsed() < self.served.job.timeout {
+        let (since, patience) = (Instant::now(), self.client.patience());
+        loop {
             match self.client.status() {
                 Ok(counts) if counts.released => return Ok(Some(End::Done)),
-                Ok(counts) if counts.present.contains(&0) => since = Instant::now(),
-                Ok(_) => {}
+                // It may be away, or hang: what it does, it asks servers for.
+                Ok(counts) => {
+                    let alone = since.elapsed();
+                    if counts.silent.unwrap_or(alone).min(alone) > patience {
+                        break;
+                    }
+                }
                 Err(e) if again(&e) => return Ok(None),
                 Err(e) => return Err(e),
             }
             std::thread::sleep(Duration::from_millis(10));
         }
-        Err(Error::peer(ErrorCode::PEER_LATE, "worker 0, the chief, did not come back in time")
+        Err(Error::peer(ErrorCode::PEER_LATE, "worker 0, the chief, was not heard of in time")
             .note("all steps are done, but it has not said that the variables are saved"))
     }
 

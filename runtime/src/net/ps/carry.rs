@@ -139,7 +139,7 @@ impl Client {
     }
 
     /// Time to read or write all variables, at a speed that any disk has.
-    fn patience(&self) -> Duration {
+    pub fn patience(&self) -> Duration {
         let bytes: usize =
             self.layout().served().iter().map(|v| self.layout().var(*v).bytes()).sum();
         self.job.timeout + SLACK + Duration::from_millis((bytes >> 13) as u64)

@@ -60,6 +60,8 @@ pub struct Counts {
     pub present: BTreeSet<usize>,
     /// The chief has what came out.
     pub released: bool,
+    /// How long no server has heard of the chief; none if none ever has.
+    pub silent: Option<Duration>,
 }
 
 pub struct Client {
@@ -558,9 +560,6 @@ impl Client {
 
     /// The sums of all groups in their order, and averages; none if the step is over.
     fn sums(&self, answers: &[(Head, Vec<u8>)]) -> Result<Option<Sums>> {
-        if answers.iter().any(|(h, _)| h.kind == Message::Rolled) {
-            return Err(rolled());
-        }
         if answers.iter().any(|(h, _)| h.kind == Message::Late) {
             return Ok(None);
         }
@@ -681,7 +680,11 @@ impl Client {
             if let [sum, most, times, who @ ..] = stale {
                 let c = &mut counts.stale;
                 *c = [c[0] + sum, c[1].max(*most), c[2] + times];
-                let (ended, present) = who.split_at_checked(self.job.size).unwrap_or_default();
+                let (ended, rest) = who.split_at_checked(self.job.size).unwrap_or_default();
+                let (present, rest) = rest.split_at_checked(self.job.size).unwrap_or_default();
+                let silent = rest.first().filter(|ms| **ms < u64::MAX);
+                let silent = silent.map(|ms| Duration::from_millis(*ms));
+                counts.silent = counts.silent.into_iter().chain(silent).min();
                 let set = |list: &[u64], on: bool| -> BTreeSet<usize> {
                     let each = list.iter().enumerate().filter(|(_, n)| (**n != 0) == on);
                     each.map(|(r, _)| r).collect()

@@ -173,7 +173,9 @@ impl Server {
             let (present, dropped) =
                 (std::mem::take(&mut store.present), std::mem::take(&mut store.dropped));
             let (broken, traces) = (store.broken, std::mem::take(&mut store.traces));
+            let heard = std::mem::take(&mut store.heard);
             *store = Store {
+                heard,
                 traces,
                 age: head.age,
                 step: head.step,

@@ -241,6 +241,9 @@ impl Server {
 
     /// The answer to a message, or why there is none.
     fn respond(&self, asker: &mut Asker, head: Head, body: &[u8]) -> Answer {
+        if let Some(rank) = asker.rank {
+            self.lock().heard.insert(rank, Instant::now());
+        }
         self.answer(asker, head, body).unwrap_or_else(|e| {
             let flags = match e.kind() {
                 ErrorKind::Data | ErrorKind::Usage => FAILED_DATA,
@@ -392,6 +395,8 @@ impl Server {
         counts.extend(store.stale);
         counts.extend((0..self.workers).map(|r| u64::from(store.ended.contains(&r))));
         counts.extend((0..self.workers).map(|r| u64::from(store.present.contains_key(&r))));
+        let silent = store.heard.get(&0).map_or(u64::MAX, |at| at.elapsed().as_millis() as u64);
+        counts.push(silent);
         let body = counts.iter().flat_map(|n| n.to_le_bytes()).collect();
         let broken = if store.age > 0 && store.age <= store.broken { BROKEN } else { 0 };
         let released = if store.released || store.over { RELEASED } else { 0 };

@@ -100,6 +100,8 @@ pub(super) struct Hold {
 
 #[derive(Default)]
 pub(super) struct Store {
+    /// When each worker has last asked for something.
+    pub heard: BTreeMap<usize, Instant>,
     /// What workers did, as they have handed it in.
     pub traces: BTreeMap<usize, Vec<u8>>,
     /// Zero until there are variables.
