@@ -324,6 +324,61 @@ fn extreme(dtype: DType, t: Dim, largest: bool) -> Kernel {
     }
 }
 
+/// Running combinations of `x` along rows, before and after each element.
+fn running(dtype: DType, combine: Combine, t: Dim) -> Kernel {
+    let ty = ScalarType::of(dtype);
+    let mut regs = cranelift_entity::PrimaryMap::new();
+    let [init, acc, x, twice, next, result] = std::array::from_fn(|_| regs.push(ty));
+    let (i, j, rows) = (LoopVar::from_u32(0), LoopVar::from_u32(1), Dim::sym("R"));
+    let at = Ix::var(i).scale(&t).plus(&Ix::var(j));
+    let body = vec![
+        Stmt::Load { dst: x, buf: 2, at: at.clone() },
+        Stmt::Op { dst: twice, op: ScalarOp::Add, args: vec![x, x] },
+        Stmt::Op { dst: next, op: combine.op(), args: vec![acc, twice] },
+        Stmt::Store { buf: 0, at: at.clone(), value: next },
+        Stmt::Store { buf: 1, at, value: acc },
+    ];
+    let carried = vec![Carried { init, acc, next, result, combine }];
+    let kind = LoopKind::Scan;
+    let inner = Loop { var: j, extent: t.clone(), kind, ranged: false, carried, body };
+    let body = vec![
+        Stmt::Const { dst: init, value: combine.identity(ty) },
+        Stmt::Loop(inner),
+        Stmt::Store { buf: 3, at: Ix::var(i), value: result },
+    ];
+    let kind = LoopKind::Parallel;
+    let outer = Loop { var: i, extent: rows.clone(), kind, ranged: true, carried: vec![], body };
+    let all = rows.clone() * t;
+    let buf = |len: &Dim, written| KernelBuf::new(dtype, len.clone(), written);
+    Kernel {
+        name: "running".into(),
+        bufs: vec![buf(&all, true), buf(&all, true), buf(&all, false), buf(&rows, true)],
+        locals: vec![],
+        dims: vec!["R".into(), "T".into()],
+        regs,
+        loops: 2,
+        body: vec![Stmt::Loop(outer)],
+    }
+}
+
+/// A team computes what is combined; the order is that of the row.
+#[test]
+fn running_sums_have_the_interpreters_bits() {
+    for (dtype, combine) in [
+        (DType::F32, Combine::Sum),
+        (DType::F64, Combine::Prod),
+        (DType::BF16, Combine::Sum),
+        (DType::F16, Combine::Max),
+        (DType::I32, Combine::Min),
+        (DType::I64, Combine::Sum),
+    ] {
+        let kernel = running(dtype, combine, Dim::sym("T"));
+        let (_, schedule) = ptx::kernel(&kernel).expect("a kernel");
+        assert_eq!(schedule.shape, ptx::schedule::Shape::Rows { team: ptx::schedule::TEAM });
+        check(&kernel, &[0, 1, 2, 5, 16, 17, 40, 100]).unwrap_or_else(|e| panic!("{e}"));
+    }
+}
+
 /// A team finds the element that the CPU finds: the first of equal ones, the first NaN.
 #[test]
 fn the_best_element_of_a_row_is_found_by_a_team() {
@@ -432,9 +487,11 @@ fn small_kernels_as_text() {
     long.name = "long_rows".into();
     let (_, long) = ptx::kernel(&long).expect("a kernel");
     let (_, extreme) = ptx::kernel(&extreme(DType::F32, Dim::sym("T"), true)).expect("a kernel");
+    let running = running(DType::F32, Combine::Sum, Dim::sym("T"));
+    let (_, running) = ptx::kernel(&running).expect("a kernel");
     insta::assert_snapshot!(
         "schedules",
-        format!("{short}\n{long}\n{transpose}\n{scatter}\n{extreme}")
+        format!("{short}\n{long}\n{transpose}\n{scatter}\n{extreme}\n{running}")
     );
 }
 

@@ -261,8 +261,9 @@ fn nvidias_assembler_takes_every_kernel() {
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// What the assembler makes of the main kinds of kernels: nothing is spilled, products are
-/// multiply-adds for the most part, and elementwise kernels load 128 bits at a time.
+/// What the assembler makes of the main kinds of kernels, for each GPU: nothing is spilled,
+/// products and convolutions are multiply-adds for the most part, and elementwise kernels
+/// load 128 bits at a time.
 #[test]
 fn main_kernels_are_as_good_as_the_page_says() {
     let Some(ptxas) = ptxas() else { return };
@@ -274,36 +275,48 @@ fn main_kernels_are_as_good_as_the_page_says() {
     let path = corpus::root().join(".ci/kernels.graph");
     let text = std::fs::read_to_string(&path).expect("the kernels");
     let program = compile(&Case { path, name: "kernels".into(), text }).expect("it compiles");
-    let all = ptx::compile(&program, 80).expect("it has PTX");
     let dir = scratch();
-    let file = dir.path().join("kernels.ptx");
-    std::fs::write(&file, all.text()).expect("written");
-    let table = Command::new(corpus::root().join(".ci/gpu-table"))
-        .arg(&file)
-        .arg("sm_80")
-        .output()
-        .expect("it starts");
-    let text = String::from_utf8_lossy(&table.stdout).into_owned();
-    assert!(table.status.success(), "{}", String::from_utf8_lossy(&table.stderr));
-    println!("{text}");
-    let (mut products, mut elementwise) = (0, 0);
-    for line in text.lines().skip(1) {
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let [name, _, spilled, ..] = words[..] else { panic!("{line}") };
-        assert_eq!(spilled, "0", "{line}");
-        if name.starts_with("tfc_product") {
-            let at = words.iter().position(|w| *w == "%").expect("a share");
-            let share: u32 = words[at - 1].parse().expect("a number");
-            assert!(share >= 85, "{line}");
-            products += 1;
+    let all = ptx::compile(&program, 80).expect("it has PTX");
+    for (version, gpu) in [(70, "sm_75"), (80, "sm_80"), (80, "sm_90"), (80, "sm_120")] {
+        let compiled = ptx::compile(&program, version).expect("it has PTX");
+        let file = dir.path().join("kernels.ptx");
+        std::fs::write(&file, compiled.text()).expect("written");
+        let table = Command::new(corpus::root().join(".ci/gpu-table"))
+            .arg(&file)
+            .arg(gpu)
+            .output()
+            .expect("it starts");
+        let text = String::from_utf8_lossy(&table.stdout).into_owned();
+        assert!(table.status.success(), "{}", String::from_utf8_lossy(&table.stderr));
+        println!("{gpu}\n{text}");
+        let mut shares: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut elementwise = 0;
+        for line in text.lines().skip(1) {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [name, _, spilled, ..] = words[..] else { panic!("{line}") };
+            assert_eq!(spilled, "0", "{gpu}: {line}");
+            let least = [("tfc_product", 85), ("tfc_conv", 80), ("tfc_half", 30)];
+            // Halves are multiplied as f32 where there are no tensor cores for them.
+            let least = least.iter().filter(|(kind, _)| version >= 80 || *kind != "tfc_half");
+            let at = words.iter().position(|w| *w == "%");
+            if let (Some((kind, least)), Some(at)) =
+                (least.clone().find(|(kind, _)| name.starts_with(kind)), at)
+            {
+                let share: u32 = words[at - 1].parse().expect("a number");
+                assert!(share >= *least, "{gpu}: {line}");
+                *shares.entry(kind).or_default() += 1;
+            }
+            if ["tfc_mul_add_relu", "tfc_tanh_mul"].contains(&name) {
+                let loads = line.rsplit("  ").next().unwrap_or_default();
+                assert!(loads.ends_with("x 128") && !loads.contains(','), "{gpu}: {line}");
+                elementwise += 1;
+            }
         }
-        if ["tfc_mul_add_relu", "tfc_tanh_mul"].contains(&name) {
-            let loads = line.rsplit("  ").next().unwrap_or_default();
-            assert!(loads.ends_with("x 128") && !loads.contains(','), "{line}");
-            elementwise += 1;
-        }
+        let seen = |kind| shares.get(kind).copied().unwrap_or(0);
+        let halves = if version >= 80 { 2 } else { 0 };
+        let counts = (seen("tfc_product"), seen("tfc_conv"), seen("tfc_half"), elementwise);
+        assert_eq!(counts, (7, 1, halves, 2), "{gpu}\n{text}");
     }
-    assert_eq!((products, elementwise), (4, 2), "{text}");
     // On tensor cores, when asked for.
     let tf32 = Program { tf32: true, ..program.clone() };
     let tf32 = ptx::compile(&tf32, 80).expect("it has PTX").text();

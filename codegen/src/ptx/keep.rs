@@ -10,7 +10,7 @@
 //! place, is not stored.
 
 use super::schedule::is_shared;
-use tfc_kernel::{DType, Dim, GROUP, Ix, Kernel, Loop, LoopVar, Stmt};
+use tfc_kernel::{DType, Dim, GROUP, Ix, Kernel, Loop, LoopKind, LoopVar, Stmt};
 
 /// The most elements of a row in a thread.
 const MOST: i64 = 16;
@@ -60,7 +60,7 @@ pub(super) fn keep(kernel: &Kernel, body: &[Stmt], team: u32) -> Option<Kept> {
     for stmt in body {
         let Stmt::Loop(l) = stmt else { continue };
         let plain = l.body.iter().all(|s| !matches!(s, Stmt::Loop(_)));
-        if !is_shared(l) || !plain {
+        if !is_shared(l) || !plain || l.kind == LoopKind::Scan {
             return None;
         }
         loops.push(l);

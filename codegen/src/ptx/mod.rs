@@ -3,7 +3,7 @@
 //! Code map
 //! - [`schedule`]: which loops are threads, and how many of them a launch takes;
 //! - [`emit`]: statements and loops of a scheduled kernel; [`rows`]: loops that
-//!   threads share; [`best`]: those that look for an element; [`ops`]: scalar operations; [`memory`]: addresses, loads and
+//!   threads share; [`best`]: those that look for an element; [`scan`]: running sums; [`ops`]: scalar operations; [`memory`]: addresses, loads and
 //!   stores;
 //! - [`contract`]: matrix products and convolutions as one kind of product; [`sides`]:
 //!   where its factors' elements are; [`stage`]: their way to shared memory; [`tile`]:
@@ -45,6 +45,7 @@ mod mma;
 mod ops;
 mod routines;
 mod rows;
+mod scan;
 pub mod schedule;
 mod sides;
 mod stage;

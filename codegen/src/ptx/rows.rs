@@ -8,6 +8,7 @@ use super::best::best;
 use super::emit::Emit;
 use super::func::{Class, V};
 use super::keep::keep;
+use super::scan::scan;
 use super::schedule::{self, CHUNK, TEAM};
 use tfc_kernel::{Carried, DType, Dim, Ix, Loop, LoopKind, Reg, ScalarType, Stmt};
 
@@ -77,6 +78,11 @@ impl Emit<'_> {
         self.meet(&l.body);
         match l.kind {
             LoopKind::Reduce { .. } => self.spread_partials(l, team),
+            LoopKind::Scan => {
+                if let Some(scan) = scan(l) {
+                    self.spread_scan(l, &scan, team);
+                }
+            }
             LoopKind::Sequential => {
                 if let Some(best) = best(l) {
                     self.spread_best(l, &best, team);

@@ -19,6 +19,7 @@
 use super::Launch;
 use super::best::best;
 use super::keep::keep;
+use super::scan::scan;
 use std::fmt;
 use tfc_kernel::{
     Carried, Dim, Ix, Kernel, Loop, LoopKind, LoopVar, PARTIALS, Reg, ScalarOp, Stmt,
@@ -136,7 +137,7 @@ pub fn choose(kernel: &Kernel) -> Schedule {
 }
 
 /// Whether a team of threads has something to share in this body: a reduction with
-/// partial results, a parallel loop, or one that looks for the best element.
+/// partial results, a parallel loop, a scan, or a loop that looks for the best element.
 pub(super) fn shares(body: &[Stmt]) -> bool {
     body.iter().any(|s| match s {
         Stmt::Loop(l) => is_shared(l) || (!in_order(l) && shares(&l.body)),
@@ -150,7 +151,7 @@ pub(super) fn is_shared(l: &Loop) -> bool {
         LoopKind::Reduce { partials } => partials,
         LoopKind::Parallel => !shares(&l.body),
         LoopKind::Sequential => best(l).is_some(),
-        LoopKind::Scan => false,
+        LoopKind::Scan => scan(l).is_some(),
     }
 }
 
@@ -177,6 +178,9 @@ pub(super) fn combination<'a>(l: &'a Loop, c: &Carried) -> Option<(ScalarOp, &'a
 fn staged(body: &[Stmt]) -> bool {
     body.iter().all(|s| {
         let Stmt::Loop(l) = s else { return true };
+        if l.kind == LoopKind::Scan && is_shared(l) {
+            return false;
+        }
         if l.kind != (LoopKind::Reduce { partials: true }) {
             return staged(&l.body);
         }
@@ -220,6 +224,9 @@ fn describe(
         let spread = team > 0 && is_shared(l);
         let what = match (spread, l.kind) {
             (true, LoopKind::Parallel) => "spread over the team",
+            (true, LoopKind::Scan) => {
+                "terms spread over the team, combined in order by each thread"
+            }
             (true, LoopKind::Sequential) => "the best of each thread, then shuffles",
             (true, _) if team == TEAM => "a partial result in each thread, then shuffles",
             (true, _) => "terms spread over the team, partial results in 16 threads",
