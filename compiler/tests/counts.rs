@@ -85,8 +85,11 @@ fn valgrind() -> bool {
     if found.is_ok_and(|status| status.success()) {
         return true;
     }
-    assert!(std::env::var_os("CI").is_none(), "there is no valgrind: `.ci/valgrind` installs it");
-    println!("left out: there is no valgrind; `.ci/valgrind` installs it");
+    assert!(
+        std::env::var_os("CI").is_none(),
+        "there is no valgrind: `.ci/package valgrind valgrind` installs it"
+    );
+    println!("left out: there is no valgrind; `.ci/package valgrind valgrind` installs it");
     false
 }
 
