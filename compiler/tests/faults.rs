@@ -8,7 +8,7 @@
 //! | the same of workers that train in `sync`, and of a program cut in two | 16 |
 //! | workers that only meet from time to time are killed | 2 |
 //! | the same of a job whose data comes from readers and queues, to servers | 12 |
-//! | a process hangs for good | 5 |
+//! | a process hangs for good: the job ends, or it is started again | 8 |
 //! | the disk is full while a checkpoint is saved | 7 |
 //! | the network loses packets, is slow, is cut and healed, or cut for good | 18 |
 //! | the launcher is killed | 4 |
@@ -177,6 +177,23 @@ fn processes_that_hang() {
         assert_eq!(job.code(), Some(4), "{how}: {said}");
         assert!(said.contains("error[E0702]") && said.contains(name), "{how}: {said}");
         job.errors_name_peers();
+    }
+}
+
+/// With restarts, a process that hangs is ended by the launcher when its time is over, and
+/// the job goes on.
+#[test]
+fn processes_that_hang_are_started_again() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 1s");
+    ok(tfc(dir, &format!("launch --ps 2 -n 2 {long} --state ps.safetensors")));
+    let whole = weights(&dir.join("ps.safetensors"));
+    let mut random = Random::new(77);
+    for role in [Role::Server, Role::Chief, Role::Worker] {
+        let line = format!("launch --ps 2 -n 2 --restarts 9 {long} --state s.safetensors");
+        let job = disturbed(dir, &line, role.at(2), &["-STOP"], &mut random);
+        same(&whole, &weights(&job.dir().join("s.safetensors")), &job.said());
     }
 }
 

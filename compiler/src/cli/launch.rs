@@ -20,6 +20,8 @@ use tfc_runtime::files::{Links, Staged};
 
 /// How long the others have to end by themselves when one has.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long what a process said may be on its way when it has ended.
+const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Exit code of a process that another one was lost to, or that waited for it too long.
 const PEER_LOST: i32 = 4;
 /// Exit code of a run that was asked to stop and has saved.
@@ -196,13 +198,30 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// Shows what the processes say, for a moment.
-fn show(events: &Receiver<Event>, wait: Duration) {
+/// Shows what the processes say, for a moment; who has said what.
+fn show(events: &Receiver<Event>, wait: Duration) -> Option<(Who, Vec<u8>)> {
     match events.recv_timeout(wait) {
-        Ok(Event::Line { who, err, text }) => print(who, err, &text),
+        Ok(Event::Line { who, err, text }) => {
+            print(who, err, &text);
+            return Some((who, text));
+        }
         Ok(Event::Closed) | Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
     }
+    None
+}
+
+/// The processes that an error about a deadline names.
+fn late(line: &[u8]) -> Vec<Who> {
+    let text = String::from_utf8_lossy(line);
+    let Some((_, message)) = text.split_once("E0702") else { return vec![] };
+    let number = |rest: &str| {
+        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+        digits.parse().ok()
+    };
+    let workers = message.split("worker ").skip(1).filter_map(number).map(Who::Worker);
+    let servers = message.split("parameter server ").skip(1).filter_map(number).map(Who::Server);
+    workers.chain(servers).collect()
 }
 
 /// Runs the processes until all have ended; the exit code of the first that failed.
@@ -299,8 +318,12 @@ fn served_job(
     let all_needed = needs_all(words);
     // Workers that have waited in vain for somebody; and since when nothing can come of it.
     let (mut in_vain, mut doomed) = (0, None::<Instant>);
+    // Who has waited too long, and for whom.
+    let mut accused: Vec<(Who, Who)> = vec![];
     let code = 'job: loop {
-        show(&events, Duration::from_millis(20));
+        if let Some((by, text)) = show(&events, Duration::from_millis(20)) {
+            accused.extend(late(&text).into_iter().map(|of| (by, of)));
+        }
         if doomed.is_some_and(|since| since.elapsed() > GRACE) {
             break PEER_LOST;
         }
@@ -331,6 +354,22 @@ fn served_job(
             };
             if restarts < args.restarts && !asked {
                 restarts += 1;
+                // What hangs would hold up the one that is started again as well. Its last
+                // words say who that is.
+                let until = Instant::now() + LAST_WORDS;
+                while code == Some(PEER_LOST)
+                    && Instant::now() < until
+                    && let Some((by, text)) = show(&events, LAST_WORDS / 4)
+                {
+                    accused.extend(late(&text).into_iter().map(|of| (by, of)));
+                }
+                for of in (0..who.len()).filter(|of| *of != at && !gone[*of]) {
+                    if code == Some(PEER_LOST) && accused.contains(&(who[at], who[of])) {
+                        super::tell(&format!("note: {} does not answer: it is ended\n", who[of]));
+                        stop(std::slice::from_mut(&mut children[of]), true);
+                    }
+                }
+                accused.retain(|(by, _)| *by != who[at]);
                 super::tell(&format!(
                     "{why}\nnote: {} is started again ({restarts} of {} times)\n",
                     who[at], args.restarts
@@ -435,4 +474,32 @@ fn free_addresses(count: usize) -> std::io::Result<Vec<String>> {
 fn random() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(Instant::now())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_say_who_is_late() {
+        let said = |text: &str| late(text.as_bytes());
+        let two = "error[E0702]: worker 1, worker 12 did not send gradients in time (is not there)";
+        assert_eq!(said(two), [Who::Worker(1), Who::Worker(12)]);
+        let server = "error[E0702]: parameter server 3 did not answer in time\n";
+        assert_eq!(said(server), [Who::Server(3)]);
+        let json =
+            r#"{"severity":"error","code":"E0702","message":"worker 0, the chief, was not"}"#;
+        assert_eq!(said(json), [Who::Worker(0)]);
+        assert_eq!(said("error[E0701]: worker 1 is gone"), []);
+    }
+
+    #[test]
+    fn modes_that_need_all() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        assert!(needs_all(&words("train --batch 8")));
+        assert!(needs_all(&words("train --mode ps-sync")));
+        assert!(needs_all(&words("train --mode backup --mode=ps-sync")));
+        assert!(!needs_all(&words("train --mode ps-async")));
+        assert!(!needs_all(&words("train --mode=backup --need 2")));
+    }
 }

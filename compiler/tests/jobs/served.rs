@@ -422,6 +422,12 @@ fn anybody_with_the_token_may_read() {
     let refused = read("guess");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("token"), "{refused:?}");
     ok(read("secret"));
+    // By a cluster file, too.
+    let tasks: Vec<String> = servers.split(',').map(|at| format!("{at:?}")).collect();
+    let file = format!("[job.ps]\ntasks = [{}]\n", tasks.join(", "));
+    std::fs::write(dir.join("c.toml"), file).unwrap();
+    let line = "predict --feed x=x.npy --out class=c.npy --cluster c.toml";
+    ok(command(dir, "./m", line).env("TFC_TOKEN", "secret").output().unwrap());
     let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers}");
     let mut strong = command(dir, "./m", &format!("{line} --consistency strong"));
     ok(strong.env("TFC_TOKEN", "secret").output().unwrap());
