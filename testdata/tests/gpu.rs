@@ -328,3 +328,23 @@ fn main_kernels_are_as_good_as_the_page_says() {
     assert!(!all.text().contains(".approx") && !all.text().contains(".full"));
     assemble(&ptxas, dir.path(), "fast", 80, &fast).unwrap_or_else(|e| panic!("{e}"));
 }
+
+/// Layers that are alike have the same code.
+#[test]
+fn equal_products_share_their_entries() {
+    let text = "graph layers\ndim B\nvar w: f32[64, 64] = ones\nvar v: f32[64, 64] = ones\n\
+                entry f(x: f32[B, 64]) -> (y: f32[B, 64]) {\n  \
+                a = tanh(x @ w)\n  return tanh(a @ v)\n}\n";
+    let case = Case { path: "layers.graph".into(), name: "layers".into(), text: text.into() };
+    let program = compile(&case).expect("it compiles");
+    let all = ptx::compile(&program, 70).expect("it has PTX");
+    assert_eq!(all.contractions.len(), 2, "{}", all.schedule_text());
+    let products = all.text().matches(".entry tfc_f_").count();
+    assert_eq!(products, 1, "{}", all.schedule_text());
+    // The program launches what is there.
+    let table = ptx::table(&program, &[]).expect("a table");
+    let launched: BTreeSet<&str> = (table.versions[0].contractions.iter())
+        .flat_map(|c| c.launches.iter().map(|l| l.name.as_str()))
+        .collect();
+    assert_eq!(launched.len(), 1, "{launched:?}");
+}

@@ -59,7 +59,7 @@ pub use schedule::Schedule;
 pub use table::{on_gpu, table};
 
 use crate::CodegenError;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tfc_abi::plan::BufId;
 use tfc_kernel::program::Program;
@@ -161,8 +161,11 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// Each once: equal contractions have the same ones.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
-        self.kernels.iter().chain(self.contractions.values().flat_map(|c| &c.entries))
+        let all = self.kernels.iter().chain(self.contractions.values().flat_map(|c| &c.entries));
+        let mut seen = BTreeSet::new();
+        all.filter(move |e| seen.insert(&e.launch.entry))
     }
 
     /// All entries as one module.
@@ -188,6 +191,8 @@ pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
         out.schedules.push(schedule);
     }
     let dims: Vec<Arc<str>> = program.plan.dims.iter().map(|d| d.name.as_str().into()).collect();
+    // What differs in names alone is there once.
+    let mut known: BTreeMap<String, Vec<Entry>> = BTreeMap::new();
     for ((entry, buf), c) in &program.contractions {
         let of = program.plan.entries.get(*entry as usize).map_or("", |e| e.name.as_str());
         // The number too: the initial values have an entry without a name.
@@ -197,7 +202,12 @@ pub fn compile(program: &Program, arch: u32) -> Result<Compiled, CodegenError> {
         let (fast, tf32) = (program.fast, program.tf32);
         let request =
             Request { name: &name, product: &c.product, epilogue, dims: &dims, arch, fast, tf32 };
-        out.contractions.insert((*entry, *buf), contraction(&request));
+        let mut contracted = contraction(&request);
+        let nameless = |e: &Entry| e.text.replacen(&e.launch.entry, "", 1);
+        let key: String = contracted.entries.iter().map(nameless).collect();
+        let same = known.entry(key).or_insert_with(|| contracted.entries.clone());
+        contracted.entries.clone_from(same);
+        out.contractions.insert((*entry, *buf), contracted);
     }
     Ok(out)
 }

@@ -376,12 +376,12 @@ impl Emit<'_> {
 
     /// Has a [`Walk`] count from this row on.
     pub(super) fn start_from(&mut self, gemm: &Gemm, walk: &Walk, row: &Row) {
-        let at = self.from_here(gemm, row, walk.at);
+        let at = self.reached(gemm, row, walk.at);
         self.f.mov(walk.at, at);
     }
 
     /// The address of the element of a row from where a [`Walk`] is.
-    pub(super) fn from_here(&mut self, gemm: &Gemm, row: &Row, base: V) -> V {
+    pub(super) fn reached(&mut self, gemm: &Gemm, row: &Row, base: V) -> V {
         let Row::Near { off, .. } = row else { unreachable!("a row of another factor") };
         self.f.op(Class::B64, "mad.wide.s32", &[off, &gemm.dtype.size(), &base])
     }

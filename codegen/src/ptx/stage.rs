@@ -285,7 +285,7 @@ impl Emit<'_> {
                             let ok = self.is_here(&slot.row, bit);
                             let (at, plus) = match even(gemm, stage.which, stage.layout.rows) {
                                 Some(by) => (base, i * stage.apart * by * gemm.dtype.size() as u32),
-                                None => (self.from_here(gemm, &slot.row, base), 0),
+                                None => (self.reached(gemm, &slot.row, base), 0),
                             };
                             let v = vs[0];
                             self.f.line(format_args!("@{ok} ld.global.{ty} {v}, [{at}+{plus}]"));

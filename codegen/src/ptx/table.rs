@@ -62,8 +62,13 @@ fn version(program: &Program, compiled: &Compiled) -> Result<GpuVersion, Codegen
     }
     let dims: Vec<Arc<str>> = program.plan.dims.iter().map(|d| d.name.as_str().into()).collect();
     let mut contractions = vec![];
+    let mut named = BTreeSet::new();
     for ((entry, product), c) in &compiled.contractions {
-        text.extend(c.entries.iter().cloned());
+        for entry in &c.entries {
+            if named.insert(&entry.launch.entry) {
+                text.push(entry.clone());
+            }
+        }
         let launches = c.entries.iter().map(|e| launch(&e.launch, &dims));
         contractions.push(GpuContraction {
             entry: *entry,

@@ -43,8 +43,8 @@ pub struct Plan {
     /// Queues and readers.
     pub queues: Vec<QueueInfo>,
     /// What the program runs on; the first is the CPU of the process, which has
-    /// every param, result, stack and queue. A constant is wherever it is used; a
-    /// variable is on one device.
+    /// every param, result and queue. A constant is wherever it is used; a variable, and
+    /// a stack, is on one device.
     pub devices: Vec<Device>,
     /// What parts of the program were placed on with `on`, when some of them were. A plan
     /// for the CPU alone says so and no more; see [`crate::place`].

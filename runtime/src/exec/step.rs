@@ -96,8 +96,8 @@ impl Run<'_> {
             }
             Step::Pop { stack, dst, name } => {
                 let place = self.ptr(*dst);
-                // SAFETY: as above.
                 let gpu = self.model.accelerator.as_deref();
+                // SAFETY: as above.
                 unsafe { self.ctx.stacks[*stack as usize].pop(place, name, gpu) }
             }
             Step::Queue(s) => self.queue(s),
