@@ -455,3 +455,91 @@ fn tiles_are_turned() {
         }
     }
 }
+
+/// Selects that are limits, in every order of their operands, over numbers that are equal,
+/// zeros of either sign and NaN: the first by an element, the second by a constant.
+#[test]
+fn limits_choose_as_selects_do() {
+    for dtype in [DType::F32, DType::F64] {
+        for turned in [[false, false], [false, true], [true, false], [true, true]] {
+            let ty = ScalarType::of(dtype);
+            let i = LoopVar::from_u32(0);
+            let mut b = Body::default();
+            let [x, y] = [1, 2].map(|buf| b.load(ty, buf, Ix::var(i)));
+            // Both are often zero, of either sign; the root of a negative number is NaN.
+            let zero = b.constant(Scalar::of(ty, 0.0));
+            let x = b.op(ty, ScalarOp::Mul, &[x, zero]);
+            let root = b.op(ty, ScalarOp::Sqrt, &[y]);
+            let mut limit = |x: Reg, y: Reg| {
+                let pair = if turned[0] { [y, x] } else { [x, y] };
+                let less = b.op(ScalarType::Bool, ScalarOp::Lt, &pair);
+                let [p, q] = if turned[1] { [y, x] } else { [x, y] };
+                b.op(ty, ScalarOp::Select, &[less, p, q])
+            };
+            let all = [limit(x, y), limit(y, root), limit(root, zero), limit(zero, x)];
+            let mut body = std::mem::take(&mut b.out);
+            for (at, value) in (0i64..).zip(all) {
+                let at = Ix::var(i).scale(&Dim::constant(4)).plus(&Ix::constant(at));
+                body.push(Stmt::Store { buf: 0, at, value });
+            }
+            let size = 100;
+            let kernel = Kernel {
+                name: "limits".into(),
+                bufs: vec![
+                    KernelBuf::new(dtype, Dim::constant(4 * size), true),
+                    KernelBuf::new(dtype, Dim::constant(size), false),
+                    KernelBuf::new(dtype, Dim::constant(size), false),
+                ],
+                locals: vec![],
+                dims: vec![],
+                regs: b.regs,
+                loops: 1,
+                body: vec![parallel(i, size, true, body)],
+            };
+            check(&kernel, &[1]).unwrap();
+        }
+    }
+}
+
+/// Sums down columns, of which many are read at once: numbers of columns that fill such a
+/// piece or not, in two calls.
+#[test]
+fn columns_of_every_number() {
+    for columns in [1, 5, 16, 64, 100, 255, 256, 257, 300, 384, 400, 513, 1000] {
+        for (dtype, rows) in [(DType::F32, 3), (DType::F32, 40), (DType::F64, 20), (DType::I32, 17)]
+        {
+            let ty = ScalarType::of(dtype);
+            let [j, k] = [0, 1].map(LoopVar::from_u32);
+            let mut b = Body::default();
+            let init = b.constant(Scalar::of(ty, 0.0));
+            let head = std::mem::take(&mut b.out);
+            let acc = b.regs.push(ty);
+            let at = Ix::var(k).scale(&Dim::constant(columns)).plus(&Ix::var(j));
+            let x = b.load(ty, 1, at);
+            let next = b.op(ty, ScalarOp::Add, &[acc, x]);
+            let result = b.regs.push(ty);
+            let carried = vec![Carried { init, acc, next, result, combine: Combine::Sum }];
+            let kind = LoopKind::Reduce { partials: false };
+            let body = std::mem::take(&mut b.out);
+            let extent = Dim::constant(rows);
+            let sum = Stmt::Loop(Loop { var: k, extent, kind, ranged: false, carried, body });
+            let store = Stmt::Store { buf: 0, at: Ix::var(j), value: result };
+            let kernel = Kernel {
+                name: "columns".into(),
+                bufs: vec![
+                    KernelBuf::new(dtype, Dim::constant(columns), true),
+                    KernelBuf::new(dtype, Dim::constant(rows * columns), false),
+                ],
+                locals: vec![],
+                dims: vec![],
+                regs: b.regs,
+                loops: 2,
+                body: head
+                    .into_iter()
+                    .chain([parallel(j, columns, true, vec![sum, store])])
+                    .collect(),
+            };
+            check(&kernel, &[1]).unwrap();
+        }
+    }
+}

@@ -118,7 +118,7 @@ fn kernels(here: &Path, dir: &Path) -> Vec<(&'static str, u64)> {
 fn compile(graph: &str, dir: &Path) -> u64 {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/{graph}.graph"));
     let mut tfc = callgrind(dir, &[], &PathBuf::from(env!("CARGO_BIN_EXE_tfc")));
-    tfc.arg("compile").arg(path).args(["--emit", "plan", "-o", "compiled"]);
+    tfc.arg("compile").arg(path).args(["--emit", "obj", "-o", "compiled"]);
     count(tfc)
 }
 

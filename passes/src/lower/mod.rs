@@ -53,6 +53,8 @@ pub(crate) struct Build {
     const_bytes: Vec<u8>,
     const_ids: BTreeMap<Arc<Tensor>, u32>,
     sources: SourceMap,
+    /// Of the first of them.
+    line_ends: Vec<u32>,
     /// Where each symbol stands in the plan: among its variables, or among its
     /// queues.
     symbols: BTreeMap<VarId, u32>,
@@ -119,10 +121,8 @@ impl Build {
 
     /// The line of the first of these that is in the graph's own text; 0 if none is.
     fn line(&self, spans: impl IntoIterator<Item = Span>) -> u32 {
-        let Some(file) = self.sources.files.first() else { return 0 };
         let own = spans.into_iter().find(|span| span.file == 0 && span.hi > 0);
-        let before = own.and_then(|span| file.text.get(..span.lo as usize));
-        before.map_or(0, |text| text.matches('\n').count() as u32 + 1)
+        own.map_or(0, |span| self.line_ends.partition_point(|end| *end < span.lo) as u32 + 1)
     }
 
     /// `file:line:column`, for messages at run time.
@@ -133,6 +133,12 @@ impl Build {
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1;
         format!("{}:{line}:{column}", file.name)
     }
+}
+
+/// Where the lines of the graph's own text end.
+fn line_ends(sources: &SourceMap) -> Vec<u32> {
+    let text = sources.files.first().map_or("", |file| &file.text);
+    text.bytes().zip(0u32..).filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at).collect()
 }
 
 /// A size of a variable, which outlives calls and their dims.
@@ -174,6 +180,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         const_bytes: vec![],
         const_ids: BTreeMap::new(),
         sources: sources.clone(),
+        line_ends: line_ends(sources),
         symbols: BTreeMap::new(),
         asked: placement::asked(graph),
     };

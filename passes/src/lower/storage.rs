@@ -171,8 +171,7 @@ impl Storages {
     /// in bytes it must hold.
     pub fn assign(&mut self, order: &Order) -> Vec<Vec<Dim>> {
         let mut least = self.layout(order, [0; 2]);
-        let packed = self.packed();
-        if saves(packed.bytes(), least.bytes()) {
+        if let Some(packed) = self.packed().filter(|p| saves(p.bytes(), least.bytes())) {
             least = packed;
         }
         let room = least.bytes().map(|n| (n / MORE).max(LITTLE));
@@ -251,8 +250,8 @@ impl Storages {
     /// Slots for all storages, given out to the largest first: each takes the smallest
     /// slot that is free all its life. That leaves fewer holes than going by time, where
     /// a large storage may come when only small slots are free; but it asks nobody who
-    /// would have to wait.
-    fn packed(&self) -> Layout {
+    /// would have to wait. None where there are too many to try.
+    fn packed(&self) -> Option<Layout> {
         let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
         for i in 0..self.list.len() {
@@ -286,7 +285,12 @@ impl Storages {
         units.sort_by_key(|unit| (std::cmp::Reverse(size(unit)), unit.first));
         let mut layout = Layout::default();
         let mut busy: Vec<(i64, BTreeMap<u32, u32>)> = vec![];
+        let mut tried = 0;
         for unit in &units {
+            tried += busy.len();
+            if tried > MOST_TRIED {
+                return None;
+            }
             let is_free = |(_, lives): &&(i64, BTreeMap<u32, u32>)| {
                 let before = lives.range(..=unit.last).next_back();
                 before.is_none_or(|(_, last)| *last < unit.first)
@@ -304,7 +308,7 @@ impl Storages {
                 layout.put(*id, slot as u32, self.bytes(*id));
             }
         }
-        layout
+        Some(layout)
     }
 
     fn bytes(&self, id: StorageId) -> Dim {
@@ -353,6 +357,9 @@ struct Unit {
 /// A plan that makes more steps wait must save one part in so many, and so many bytes.
 const SAVED: i64 = 16;
 const WORTH_IT: i64 = 1 << 20;
+
+/// Slots that are looked at for all storages together, at most.
+const MOST_TRIED: usize = 200_000;
 
 fn saves(packed: [i64; 2], plain: [i64; 2]) -> bool {
     let less = plain[1].saturating_sub(packed[1]);
