@@ -40,6 +40,12 @@ const WINDOW: i64 = 128;
 /// The weight of a body up to which several groups run side by side.
 const SHORT: u32 = 32;
 
+/// The weight of a body that only loads, combines and stores.
+const TINY: u32 = 6;
+
+/// Groups of a short body side by side.
+pub(crate) const FEW: i64 = 4;
+
 impl Schedule {
     /// For a machine with vectors of `lanes` values, at most [`PARTIALS`]. The kernel
     /// has its elementary functions expanded and its local buffers placed.
@@ -77,19 +83,32 @@ impl Schedule {
             (runs_across(kernel, l) && !l.body.iter().any(whole)) || (self.lanes > 4 && slides(l))
         };
         if chosen {
-            self.vectors.insert(l.var, self.plan(l));
+            let columns = !l.is_leaf() && runs_across(kernel, l);
+            self.vectors.insert(l.var, self.plan(l, columns));
         } else {
             self.choose_in(kernel, &l.body);
         }
     }
 
     /// Short bodies need several groups to hide latency; long ones keep the machine
-    /// busy alone and would only spill.
-    fn plan(&self, l: &Loop) -> Vector {
+    /// busy alone and would only spill. Machines with vectors of 16 lanes have twice the
+    /// registers.
+    ///
+    /// What goes down columns reads a piece of each row: the wider it is, the fewer times
+    /// it goes over all pages. Half of the registers are accumulators then.
+    fn plan(&self, l: &Loop, columns: bool) -> Vector {
         let weight = weight(&l.body);
         let lanes = i64::from(self.lanes);
         let mut unroll = match weight {
-            0..=12 => 4,
+            0..=TINY
+                if columns
+                    && lanes >= 8
+                    && l.extent.as_const().is_none_or(|n| n >= lanes * lanes) =>
+            {
+                lanes
+            }
+            0..=12 => FEW,
+            13..=SHORT if lanes >= 16 => FEW,
             13..=SHORT => 2,
             _ => 1,
         };

@@ -31,6 +31,10 @@ pub struct Options {
     /// Bytes that the gradient of a loop may keep of its iterations at a time; above
     /// that, iterations are computed again in the backward pass. All are kept if none.
     pub loop_memory: Option<u64>,
+    /// Bytes that the variables and the working memory of a call may take together: more
+    /// is error E0594, when the graph is compiled or, where run-time dims have a part in
+    /// it, when an entry is called. Any number if none.
+    pub max_memory: Option<u64>,
     /// Threads of a module's own; the process's pool (`TFC_THREADS`, or every CPU)
     /// if none.
     pub threads: Option<usize>,
@@ -102,6 +106,13 @@ impl Options {
     #[must_use]
     pub fn loop_memory(mut self, bytes: u64) -> Options {
         self.loop_memory = Some(bytes);
+        self
+    }
+
+    /// Limits what the variables and the working memory of a call take together.
+    #[must_use]
+    pub fn max_memory(mut self, bytes: u64) -> Options {
+        self.max_memory = Some(bytes);
         self
     }
 
@@ -255,6 +266,7 @@ impl std::fmt::Debug for Options {
             .field("tf32", &self.tf32)
             .field("cluster", &self.cluster)
             .field("loop_memory", &self.loop_memory)
+            .field("max_memory", &self.max_memory)
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)
             .field("check_numerics", &self.check_numerics)
@@ -457,6 +469,8 @@ pub fn compile(
         timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
     program.plan.graph_hash = hash;
     program.plan.strict = options.math == Math::Strict;
+    program.plan.max_memory = options.max_memory.unwrap_or(0);
+    check_memory(&program.plan)?;
     program.fast = options.math == Math::Fast;
     program.tf32 = options.tf32;
     for (task, known) in
@@ -468,6 +482,18 @@ pub fn compile(
         var.random = random.contains(&var.name);
     }
     Ok(Compiled { graph, program })
+}
+
+/// Whether the entries whose sizes are known keep to the limit there is; the others are
+/// looked at when they are called.
+fn check_memory(plan: &tfc_abi::plan::Plan) -> Result<()> {
+    for entry in plan.entries.iter().filter(|e| plan.max_memory > 0 && e.is_for_users()) {
+        let values: Option<Vec<i64>> = entry.exprs.iter().map(|e| e.eval(&[])).collect();
+        if let Some(values) = values.filter(|_| tfc_runtime::bind::used_dims(entry).is_empty()) {
+            tfc_runtime::budget::check(plan, entry, &values)?;
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::PassOptions {

@@ -463,3 +463,31 @@ fn workers_and_parameter_servers_from_rust() {
         assert!((a - b).abs() < 1e-5, "{a} {b}");
     }
 }
+
+/// What a call may take is limited: when it is compiled if all sizes are known, else when
+/// it is called; the message says where most is in use.
+#[test]
+fn memory_is_limited() {
+    let text = |size: &str| {
+        format!(
+            "graph m\ndim B\nvar w: f32[16, 16] = ones\n\
+             entry f(x: f32[{size}, 16]) -> (y: f32[{size}, 16]) {{\n  \
+             h = x @ w\n  t = cumsum(h, axis: 0)\n  return t @ w\n}}\n"
+        )
+    };
+    let options = tfc::Options::new().threads(1).max_memory(100_000);
+    let error = |e: tfc::Error| (e.diags[0].code.to_string(), e.to_string());
+    let fixed = tfc::parse(&text("4096")).unwrap();
+    let (code, said) = error(tfc::compile_with(&fixed, &options).unwrap_err());
+    assert_eq!(code, "E0594", "{said}");
+    assert!(said.contains("`f` needs ") && said.contains("97.7 KiB"), "{said}");
+    assert!(said.contains("variables take 1.0 KiB"), "{said}");
+    assert!(said.contains(":6, in ") || said.contains(":5, in "), "{said}");
+
+    let module = tfc::compile_with(&tfc::parse(&text("B")).unwrap(), &options).unwrap();
+    let zeros = |rows: usize| ndarray::Array2::<f32>::zeros((rows, 16));
+    module.call("f", (&zeros(64),)).unwrap();
+    let (code, said) = error(module.call("f", (&zeros(4096),)).unwrap_err());
+    assert_eq!(code, "E0594", "{said}");
+    module.call("f", (&zeros(64),)).unwrap();
+}

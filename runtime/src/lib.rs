@@ -26,6 +26,7 @@
 //! - It knows nothing of graphs: only `tfc-abi` and [`tfc_compute`].
 
 pub mod bind;
+pub mod budget;
 mod call;
 pub mod calls;
 pub mod capi;

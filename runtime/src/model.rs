@@ -4,7 +4,7 @@ use crate::bind::{bare_dim, used_dims};
 use crate::call::{CallOptions, PLAIN};
 use crate::device::{Accelerator, Cpu, Memory};
 use crate::error::{Error, ErrorCode, Result, closest, list};
-use crate::exec::{Context, Run};
+use crate::exec::{Context, Idle, Run};
 use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
@@ -19,7 +19,7 @@ use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use tfc_abi::plan::{Entry, HOST, Home, PartOf, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, cpu};
 
@@ -139,7 +139,7 @@ impl Prepared<'_> {
 impl Drop for Prepared<'_> {
     fn drop(&mut self) {
         if let Some(ctx) = self.ctx.take() {
-            self.state.give_back(ctx);
+            self.state.idle.give_back(ctx);
         }
     }
 }
@@ -163,9 +163,7 @@ pub(crate) struct EntryState {
     pub(crate) loops: bool,
     /// It reads variables from files.
     pub(crate) restores: bool,
-    /// Contexts nobody uses at the moment.
-    #[expect(clippy::vec_box, reason = "a call moves a pointer rather than a large context")]
-    idle: Mutex<Vec<Box<Context>>>,
+    idle: Idle,
 }
 
 /// What a feed must be.
@@ -494,7 +492,7 @@ impl Model {
         let entry = self.version(entry);
         let (e, state) = self.entry_at(entry)?;
         let mut prepared =
-            Prepared { model: self, whole, entry: e, state, feeds, ctx: Some(state.take()) };
+            Prepared { model: self, whole, entry: e, state, feeds, ctx: Some(state.idle.take()) };
         if let Some(ctx) = &mut prepared.ctx {
             ctx.prepare(self, entry, e, state, feeds)?;
         }
@@ -506,14 +504,13 @@ impl Model {
     /// Without it, working memory that is far too large for the calls of late is
     /// freed by itself: after 32 calls in a row that needed less than a quarter.
     pub fn trim(&self) {
-        self.entries.iter().for_each(|e| e.lock().clear());
+        self.entries.iter().for_each(|e| e.idle.clear());
         self.packs.clear();
     }
 
     /// Bytes that calls have left for later ones.
     pub fn working_memory(&self) -> usize {
-        let kept = |e: &EntryState| e.lock().iter().map(|ctx| ctx.kept()).sum::<usize>();
-        self.entries.iter().map(kept).sum::<usize>() + self.packed_bytes()
+        self.entries.iter().map(|e| e.idle.kept()).sum::<usize>() + self.packed_bytes()
     }
 
     /// From now on calls are made together with the other processes of a group: entries
@@ -604,23 +601,8 @@ impl EntryState {
             slot_devices,
             loops: any_step(&entry.steps, |s| matches!(s, Step::While { .. })),
             restores: any_step(&entry.steps, |s| matches!(s, Step::Restore { .. })),
-            idle: Mutex::new(Vec::new()),
+            idle: Idle::default(),
         }
-    }
-
-    #[expect(clippy::vec_box, reason = "as `idle`")]
-    fn lock(&self) -> MutexGuard<'_, Vec<Box<Context>>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn take(&self) -> Box<Context> {
-        let idle = self.lock().pop();
-        idle.unwrap_or_default()
-    }
-
-    fn give_back(&self, mut ctx: Box<Context>) {
-        ctx.shrink();
-        self.lock().push(ctx);
     }
 }
 

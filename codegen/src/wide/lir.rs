@@ -240,6 +240,43 @@ impl Func {
         V(self.classes.len() as u32 - 1)
     }
 
+    /// Removes what makes registers that nothing reads: of an index that was forced into
+    /// range, say, where a masked load needs only the index as it is.
+    pub(super) fn drop_unused(&mut self) {
+        let mut uses = vec![0u32; self.classes.len()];
+        let mut made: Vec<Vec<u32>> = vec![vec![]; self.classes.len()];
+        for (at, inst) in self.code.iter().enumerate() {
+            // What only updates itself is no use.
+            inst.reads().filter(|v| inst.dst != Some(*v)).for_each(|v| uses[v.0 as usize] += 1);
+            match inst.dst {
+                Some(dst) if !matches!(inst.op, Op::Param(_)) => {
+                    made[dst.0 as usize].push(at as u32);
+                }
+                _ => {}
+            }
+        }
+        let mut unused: Vec<u32> =
+            (0..uses.len() as u32).filter(|v| uses[*v as usize] == 0).collect();
+        let mut dropped = vec![false; self.code.len()];
+        while let Some(v) = unused.pop() {
+            for at in std::mem::take(&mut made[v as usize]) {
+                dropped[at as usize] = true;
+                for read in self.code[at as usize].reads().filter(|r| r.0 != v) {
+                    let left = &mut uses[read.0 as usize];
+                    *left -= 1;
+                    if *left == 0 {
+                        unused.push(read.0);
+                    }
+                }
+            }
+        }
+        let mut at = 0;
+        self.code.retain(|_| {
+            at += 1;
+            !dropped[at - 1]
+        });
+    }
+
     pub(super) fn label(&mut self) -> Label {
         self.labels += 1;
         Label(self.labels - 1)

@@ -10,7 +10,7 @@ use super::lir::{Base, Cc, Class, Inst, Mem, Op, Pooled, V, W};
 use super::table::{self, Row};
 use super::value::{Val, parts};
 use super::{Group, Result, Scope, Select, Unsupported, divergence};
-use crate::schedule::Vector;
+use crate::schedule::{FEW, Vector};
 use std::collections::BTreeMap;
 use tfc_kernel::{Carried, Combine, GROUP, Loop, PARTIALS, Reg, ScalarOp, ScalarType, Stmt};
 
@@ -220,7 +220,7 @@ impl Select<'_> {
         let lanes = self.lanes() as i64;
         // What is written at once to give each partial result its turn.
         let least = if l.carried.is_empty() { 1 } else { PARTIALS / lanes };
-        let unroll = i64::from(vector.unroll).max(least);
+        let mut unroll = i64::from(vector.unroll).max(least);
         self.group = Some(Group {
             var: l.var,
             varying: divergence::varying(l),
@@ -237,6 +237,13 @@ impl Select<'_> {
             l.carried.iter().map(|c| self.reduction(l, c)).collect::<Result<Vec<_>>>()?;
         if known.is_none_or(|n| n >= unroll * lanes) {
             self.whole_vectors(l, &invariant, i, bounds.hi, known, unroll, &reductions)?;
+        }
+        if l.carried.is_empty() && unroll > FEW && known.is_none_or(|n| n % (unroll * lanes) != 0) {
+            if let Some(group) = &mut self.group {
+                group.unroll = FEW as usize;
+            }
+            self.whole_vectors(l, &invariant, i, bounds.hi, None, FEW, &reductions)?;
+            unroll = FEW;
         }
         let mut again = unroll > least;
         // Masks are cheap with AVX-512; without, masked stores are not.

@@ -21,6 +21,7 @@
 
 mod ahead;
 mod alloc;
+mod clamps;
 mod convert;
 mod each;
 mod encode;
@@ -32,6 +33,7 @@ mod ops;
 mod table;
 mod tiles;
 mod value;
+mod windows;
 
 use crate::emit::divergence;
 use crate::schedule::Schedule;
@@ -64,11 +66,14 @@ pub(crate) const ALIGN: u64 = encode::ALIGN;
 /// nothing outside.
 pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
     let lanes = if wide == Wide::Avx512 { 16 } else { 8 };
-    let schedule = Schedule::new(kernel, lanes);
+    let mut schedule = Schedule::new(kernel, lanes);
     if !kernel.body.iter().any(|s| worth_it(&schedule, s)) {
         return Err(Unsupported("no vector loop"));
     }
-    let func = Select::new(kernel, schedule, wide == Wide::Avx512).function()?;
+    let written_out = windows::write_out(kernel, &mut schedule);
+    let kernel = written_out.as_ref().unwrap_or(kernel);
+    let mut func = Select::new(kernel, schedule, wide == Wide::Avx512).function()?;
+    func.drop_unused();
     let (machine, evex) = match wide {
         Wide::Avx2 => (encode::AVX2, false),
         Wide::Avx512 => (encode::AVX512, true),
@@ -143,6 +148,7 @@ struct Select<'a> {
     /// What is known of registers.
     known: BTreeMap<V, Scalar>,
     guards: guards::Guards,
+    clamps: clamps::Clamps,
     /// What vector loops ask for beside their work.
     ahead: BTreeMap<LoopVar, Vec<ahead::Ahead>>,
 }
@@ -175,6 +181,7 @@ impl<'a> Select<'a> {
             marks: vec![],
             known: BTreeMap::new(),
             guards: guards::Guards::new(kernel),
+            clamps: clamps::Clamps::new(kernel),
             ahead: BTreeMap::new(),
         }
     }
@@ -332,7 +339,13 @@ impl<'a> Select<'a> {
             Stmt::Const { dst, value } => {
                 self.regs.insert(*dst, Val::Const(*value));
             }
+            Stmt::Op { dst, .. } if self.clamps.is_unneeded(*dst) => {}
             Stmt::Op { dst, op, args } => {
+                if let Some(clamp) = self.clamps.get(*dst) {
+                    let v = self.clamp(clamp)?;
+                    self.regs.insert(*dst, v);
+                    return Ok(());
+                }
                 let to = self.kernel.regs[*dst];
                 let tys: Vec<ScalarType> = args.iter().map(|a| self.kernel.regs[*a]).collect();
                 let vals: Vec<Val> = args.iter().map(|a| self.reg(*a)).collect();

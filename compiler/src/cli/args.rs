@@ -133,6 +133,11 @@ pub struct Codegen {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub loop_memory: Option<u64>,
 
+    /// Memory that variables and the working memory of a call may take together, as 64M or 2G;
+    /// an entry that needs more is an error that says where it needs most [default: any amount]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub max_memory: Option<u64>,
+
     /// Cut the program into a part for each task of the cluster that this TOML file describes
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,

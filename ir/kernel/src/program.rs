@@ -167,7 +167,7 @@ impl Printer<'_> {
     fn steps(&self, steps: &Steps, depth: usize, out: &mut String) -> fmt::Result {
         let pad = "  ".repeat(depth);
         for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
-            let Dispatch { device, after, asked } = dispatch;
+            let Dispatch { device, after, asked, .. } = dispatch;
             write!(out, "{pad}{i}")?;
             if !after.is_empty() {
                 let list: Vec<String> = after.iter().map(u32::to_string).collect();

@@ -414,6 +414,17 @@ pub const CODES: &[Code] = &[
         "tfc run m.graph make --out a=s.safetensors && tfc run m.graph both --restore s.safetensors --partial",
     ),
     command(
+        "E0594",
+        "more memory than is allowed",
+        "With `--max-memory` the variables of a program and the working memory of a call may \
+         take that much together. Where all sizes are known the graph is refused when it is \
+         compiled, otherwise a call with sizes that need more. The notes say how much it is, \
+         and at which line of the graph most is in use.",
+        "graph m\ndim B\nentry f(x: f32[B, 64]) -> (y: f32[B, 64]) {\n  return transpose(cumsum(transpose(cumsum(x, axis: 0)), axis: 0))\n}\n",
+        "tfc bench --max-memory 1M m.graph f --dim B=8192 --calls 1",
+        "tfc bench --max-memory 1M m.graph f --dim B=16 --calls 1",
+    ),
+    command(
         "E0601",
         "a damaged .safetensors file",
         "The file is not a .safetensors file, or ends too early. State and feeds may both be such files.",

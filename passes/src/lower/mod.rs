@@ -117,6 +117,14 @@ impl Build {
         id
     }
 
+    /// The line of the first of these that is in the graph's own text; 0 if none is.
+    fn line(&self, spans: impl IntoIterator<Item = Span>) -> u32 {
+        let Some(file) = self.sources.files.first() else { return 0 };
+        let own = spans.into_iter().find(|span| span.file == 0 && span.hi > 0);
+        let before = own.and_then(|span| file.text.get(..span.lo as usize));
+        before.map_or(0, |text| text.matches('\n').count() as u32 + 1)
+    }
+
     /// `file:line:column`, for messages at run time.
     fn place(&self, span: Span) -> String {
         let Some(file) = self.sources.files.get(span.file as usize) else { return String::new() };
@@ -270,6 +278,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         asked: build.asked.iter().map(|a| placement::device(*a)).collect(),
         tasks,
         strict: false,
+        max_memory: 0,
     };
     Ok(Program {
         plan,

@@ -246,8 +246,10 @@ impl<'a> Planner<'a> {
                     let first = steps.len();
                     self.group(&list.groups[g], region, &mut steps)?;
                     let asked = self.build.asked(list.groups[g].device);
+                    let line = self.line(&list.groups[g]);
                     for dispatch in &mut steps.dispatch_mut()[first..] {
                         dispatch.asked = asked;
+                        dispatch.line = line;
                     }
                     continue;
                 }
@@ -302,6 +304,18 @@ impl<'a> Planner<'a> {
             GroupKind::Step(id) => self.effect(*id, region, steps)?,
         }
         Ok(())
+    }
+
+    /// The line of the text that a group is about: of its contraction or step, or of what
+    /// it computes last.
+    fn line(&self, g: &KernelGroup) -> u32 {
+        let main = match g.kind {
+            GroupKind::Contract(id) | GroupKind::Update(id) => Some(id),
+            GroupKind::Scan(id) | GroupKind::Step(id) => Some(id),
+            GroupKind::Kernel => None,
+        };
+        let nodes = main.into_iter().chain(g.members.iter().rev().copied());
+        self.build.line(nodes.map(|id| self.func.nodes[id].span))
     }
 
     /// Op names of what the kernel stores, for symbols and profiles.

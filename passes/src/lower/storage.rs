@@ -170,7 +170,11 @@ impl Storages {
     /// Gives every storage without a home a slot. Returns, per slot, the sizes
     /// in bytes it must hold.
     pub fn assign(&mut self, order: &Order) -> Vec<Vec<Dim>> {
-        let least = self.layout(order, [0; 2]);
+        let mut least = self.layout(order, [0; 2]);
+        let packed = self.packed();
+        if saves(packed.bytes(), least.bytes()) {
+            least = packed;
+        }
         let room = least.bytes().map(|n| (n / MORE).max(LITTLE));
         let mut layout = self.layout(order, room);
         // Other slots for some may also have led to larger slots for others.
@@ -244,6 +248,65 @@ impl Storages {
         layout
     }
 
+    /// Slots for all storages, given out to the largest first: each takes the smallest
+    /// slot that is free all its life. That leaves fewer holes than going by time, where
+    /// a large storage may come when only small slots are free; but it asks nobody who
+    /// would have to wait.
+    fn packed(&self) -> Layout {
+        let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
+        let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
+        for i in 0..self.list.len() {
+            let id = StorageId(i as u32);
+            if self.list[i].merged.is_some() || self.list[i].home.is_some() {
+                continue;
+            }
+            if let Some((first, last)) = self.span(id) {
+                births.entry(first).or_default().push(id);
+                last_use.insert(id, last);
+            }
+        }
+        // What takes another's place goes where that is.
+        let mut units: Vec<Unit> = vec![];
+        let mut homes: BTreeMap<StorageId, u32> = BTreeMap::new();
+        for (time, ids) in births {
+            let mut taken = vec![];
+            for id in ids {
+                let unit = self.take_over(id, time, &last_use, &homes, &mut taken);
+                let unit = unit.unwrap_or_else(|| {
+                    units.push(Unit { members: vec![], first: time, last: time });
+                    units.len() as u32 - 1
+                });
+                homes.insert(id, unit);
+                let unit = &mut units[unit as usize];
+                unit.members.push(id);
+                unit.last = unit.last.max(last_use[&id]);
+            }
+        }
+        let size = |unit: &Unit| at_dims(&self.bytes(unit.members[0]))[1];
+        units.sort_by_key(|unit| (std::cmp::Reverse(size(unit)), unit.first));
+        let mut layout = Layout::default();
+        let mut busy: Vec<(i64, BTreeMap<u32, u32>)> = vec![];
+        for unit in &units {
+            let is_free = |(_, lives): &&(i64, BTreeMap<u32, u32>)| {
+                let before = lives.range(..=unit.last).next_back();
+                before.is_none_or(|(_, last)| *last < unit.first)
+            };
+            let free = busy.iter().enumerate().filter(|(_, slot)| is_free(slot));
+            let slot = free.min_by_key(|(_, (size, _))| *size).map(|(at, _)| at);
+            let slot = slot.unwrap_or_else(|| {
+                busy.push((size(unit), BTreeMap::new()));
+                layout.slots.push(vec![]);
+                layout.last.push(unit.members[0]);
+                busy.len() - 1
+            });
+            busy[slot].1.insert(unit.first, unit.last);
+            for id in &unit.members {
+                layout.put(*id, slot as u32, self.bytes(*id));
+            }
+        }
+        layout
+    }
+
     fn bytes(&self, id: StorageId) -> Dim {
         let s = &self.list[id.0 as usize];
         s.len.clone() * Dim::constant(s.dtype.size() as i64)
@@ -279,6 +342,22 @@ impl Storages {
 /// case so many bytes.
 const MORE: i64 = 64;
 const LITTLE: i64 = 64 << 10;
+
+/// Storages of which each takes the place of the one before.
+struct Unit {
+    members: Vec<StorageId>,
+    first: u32,
+    last: u32,
+}
+
+/// A plan that makes more steps wait must save one part in so many, and so many bytes.
+const SAVED: i64 = 16;
+const WORTH_IT: i64 = 1 << 20;
+
+fn saves(packed: [i64; 2], plain: [i64; 2]) -> bool {
+    let less = plain[1].saturating_sub(packed[1]);
+    packed[0] <= plain[0] && less >= (plain[1] / SAVED).max(WORTH_IT)
+}
 
 /// Which storage is in which slot.
 #[derive(Default)]

@@ -327,7 +327,7 @@ macro_rules! wire_struct {
 wire_struct! {
     Plan {
         name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues, devices,
-        asked, tasks, strict,
+        asked, tasks, strict, max_memory,
     }
     Device { kind, placement }
     Task { name, address }
@@ -340,7 +340,7 @@ wire_struct! {
     Condition { value, message, place }
     Port { name, dtype, shape, buf, text }
     Buffer { dtype, len, shape, home, device }
-    Dispatch { device, asked, after }
+    Dispatch { device, asked, after, line }
     Launch { kernel, bufs, outputs, dims, extent, cost, splits, partial }
     MatMul {
         dtype, a, b, c, m, n, k, batch, a_stride, b_stride, trans_a, trans_b, epilogue,

@@ -28,7 +28,7 @@ pub use code::ErrorCode;
 pub use dtype::DType;
 
 /// Version of the plan encoding and of the calling conventions below.
-pub const ABI_VERSION: u32 = 8;
+pub const ABI_VERSION: u32 = 9;
 
 /// A compiled kernel.
 ///

@@ -276,7 +276,8 @@ impl Placer<'_> {
         let dispatch = devices.into_iter().zip(after);
         let pairs = steps.into_iter().zip(dispatch);
         Steps::from_pairs(
-            pairs.map(|(s, (device, after))| (s, Dispatch { device, after, asked: None })),
+            pairs
+                .map(|(s, (device, after))| (s, Dispatch { device, after, ..Dispatch::default() })),
         )
     }
 

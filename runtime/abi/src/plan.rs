@@ -55,6 +55,9 @@ pub struct Plan {
     /// Convolutions are the sums they are written as, without ways around that round
     /// differently.
     pub strict: bool,
+    /// Bytes that the variables and the working memory of a call may take together; 0 if
+    /// any number.
+    pub max_memory: u64,
 }
 
 /// A process of a cluster.
@@ -85,6 +88,7 @@ impl Default for Plan {
             asked: vec![],
             tasks: vec![],
             strict: false,
+            max_memory: 0,
         }
     }
 }
@@ -466,6 +470,8 @@ pub struct Dispatch {
     /// Steps of the same list that must be done before, in ascending order and
     /// without those that others of them wait for already.
     pub after: Vec<u32>,
+    /// The line of the graph's text that it comes from; 0 if it is from no one line.
+    pub line: u32,
 }
 
 impl Steps {

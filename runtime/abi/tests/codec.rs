@@ -208,6 +208,7 @@ fn sample() -> Plan {
         devices: vec![Device::host(), Device { placement: "/cpu:1".into(), ..Device::host() }],
         asked: vec![Device::host(), Device::cuda(1)],
         strict: true,
+        max_memory: 1 << 40,
         tasks: vec![
             Task { name: "/job:a/task:0".into(), address: "a:1".into() },
             Task { name: "/job:a/task:1".into(), address: String::new() },

@@ -104,11 +104,9 @@ pub(super) fn run(
         calls: args.calls,
         warmup: args.warmup.unwrap_or(DEFAULT_WARMUP),
     };
-    let times = measure(effort, || {
-        let mut out: Vec<ResultView<'_>> =
-            results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
-        model.run(session.entry, &views, &mut out)
-    })?;
+    let mut out: Vec<ResultView<'_>> =
+        results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
+    let times = measure(effort, || model.run(session.entry, &views, &mut out))?;
     runners.finish()?;
     let (name, threads) = (&session.entry().name, model.pool().threads());
     let line = if args.json {
@@ -134,8 +132,6 @@ pub(super) fn run(
     let options = CallOptions::new().profile(&profile);
     let calls = profiled_calls(&times);
     for _ in 0..calls {
-        let mut out: Vec<ResultView<'_>> =
-            results.iter_mut().map(|r| ResultView { data: r.bytes_mut() }).collect();
         model.run_with(session.entry, &views, &mut out, &options)?;
     }
     if args.by_step {

@@ -5,6 +5,7 @@
 
 use super::schedule::{Arguments, Schedule};
 use crate::bind::Binding;
+use crate::budget;
 use crate::device::Memory;
 use crate::error::{Error, ErrorCode, Result};
 use crate::geometry;
@@ -167,6 +168,7 @@ impl Context {
 
     /// Lays the slots out in the arenas and makes those large enough.
     fn size_slots(&mut self, model: &Model, entry: &Entry, state: &EntryState) -> Result<()> {
+        budget::check(&model.plan, entry, &self.values)?;
         self.slots.clear();
         let mut totals = vec![0usize; model.plan.devices.len()];
         for (s, device) in entry.slots.iter().zip(&state.slot_devices) {

@@ -3,6 +3,7 @@
 //! | file | job |
 //! |---|---|
 //! | [`context`] | binds the dims of a call, lays out its memory |
+//! | [`idle`] | keeps contexts between calls |
 //! | [`schedule`] | at these dims: which steps run side by side, which get all threads |
 //! | [`frame`] | carries out a step that computes, on its device |
 //! | [`group`] | runs small steps at the same time |
@@ -25,10 +26,12 @@ mod batch;
 mod context;
 mod frame;
 mod group;
+mod idle;
 mod schedule;
 mod step;
 
 pub use context::Context;
+pub(crate) use idle::Idle;
 
 use crate::call::CallOptions;
 use crate::error::{Error, ErrorCode, Result};
