@@ -449,6 +449,63 @@ fn padding_meets_nothing() {
     assert!(cases > 2000 && kept > 200, "{kept} of {cases}");
 }
 
+/// Pictures whose rows are several vectors long: strides are taken apart in vectors, and only
+/// the ends of rows are looked at for what met the padding.
+#[test]
+fn long_rows_are_as_defined() {
+    let pool = Pool::new(2);
+    let mut r = Random(21);
+    for case in 0..24 {
+        let (in_h, in_w) = (3 + case % 3, 90 + 13 * (case % 5));
+        let (kernel, stride) = ([2 + case % 2, 1 + case % 4], 1 + case % 2);
+        let out = |size: usize, k: usize| (size + 2).saturating_sub(k) / stride + 1;
+        let shape = ConvArgs {
+            kind: [ConvKind::Forward, ConvKind::GradInput][case / 2 % 2],
+            dtype: DType::F32,
+            lhs: std::ptr::null(),
+            rhs: std::ptr::null(),
+            out: std::ptr::null_mut(),
+            batch: 1,
+            in_channels: 2,
+            in_h,
+            in_w,
+            out_channels: [3, 2][case % 2],
+            out_h: out(in_h, kernel[0]),
+            out_w: out(in_w, kernel[1]),
+            kernel,
+            stride: [stride; 2],
+            dilation: [1, 1],
+            pad: [1, 1],
+            groups: [1, 2][case % 2],
+            plain: false,
+            rhs_stays: None,
+        };
+        let [nl, nr, no] = sizes(&shape);
+        let l: Vec<f32> = (0..nl).map(|_| r.value() as f32).collect();
+        let mut w: Vec<f32> = (0..nr).map(|_| r.value() as f32).collect();
+        if case >= 8 {
+            w[r.below(nr)] = f32::INFINITY;
+        }
+        let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
+        let want = by_definition(&shape, [1, 1], &wide(&l), &wide(&w));
+        for kernels in arch::all_f32() {
+            let mut got = vec![9f32; no];
+            let args = ConvArgs {
+                lhs: l.as_ptr().cast(),
+                rhs: w.as_ptr().cast(),
+                out: got.as_mut_ptr().cast(),
+                ..shape
+            };
+            // SAFETY: the memory has the sizes of the geometry.
+            unsafe { real(kernels, &pool, &args, None) };
+            for (at, (got, want)) in got.iter().zip(&want).enumerate() {
+                let same = f64::from(*got) == *want || (got.is_nan() && want.is_nan());
+                assert!(same, "{} {shape:?} at {at}: {got}, not {want}", kernels.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn filters_that_stay_are_packed_once_and_change_no_bit() {
     let mut r = Random(21);

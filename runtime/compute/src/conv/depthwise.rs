@@ -22,6 +22,9 @@ thread_local! {
     static PLANES: RefCell<[Bytes; 2]> = const { RefCell::new([Bytes::empty(), Bytes::empty()]) };
 }
 
+/// Elements of planes that are handed on together.
+const TOGETHER: usize = 2048;
+
 /// Whether this convolution is one.
 pub fn applies(c: &ConvArgs<'_>) -> bool {
     c.groups == c.in_channels && c.groups == c.out_channels
@@ -68,18 +71,26 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
     let taps = c.kernel[0] * c.kernel[1];
     let work = (rows * each) as i64 * (c.out_h * c.out_w * (taps + 4)) as i64;
     let parts = pool.parts_for(rows, work / 8);
+    let offsets: Vec<_> = plans.iter().map(|plan| plan.offsets(plan.y.grid)).collect();
+    // Small planes are handed on by the dozen: that costs as much as computing one.
+    let some = (TOGETHER / columns).max(1);
     pool.ranges(rows, 1, parts, &|lo, hi| {
         let mut weights = Vec::with_capacity(taps);
-        for row in lo..hi {
-            // SAFETY: the caller's promise; rows of the result are disjoint.
-            unsafe {
-                match c.kind {
-                    ConvKind::GradFilter => grad_filter::<T>(kernels, c, &plans[0], row),
-                    _ => plane::<T>(kernels, c, &plans, (row, step), &mut weights),
+        for first in (lo..hi).step_by(some) {
+            let last = (first + some).min(hi);
+            for row in first..last {
+                // SAFETY: the caller's promise; rows of the result are disjoint.
+                unsafe {
+                    match c.kind {
+                        ConvKind::GradFilter => {
+                            grad_filter::<T>(kernels, c, &plans[0], &offsets[0], row);
+                        }
+                        _ => plane::<T>(kernels, c, &plans, &offsets, (row, step), &mut weights),
+                    }
                 }
             }
             if let Some(f) = finished {
-                f(row, row + 1, 0, columns);
+                f(first, last, 0, columns);
             }
         }
     });
@@ -91,7 +102,8 @@ fn finite<T: Real>(weights: &[T]) -> bool {
 }
 
 /// One channel of one image: of the output, or of the input's gradient. Every
-/// `step`-th column of a plan is one of the result.
+/// `step`-th column of a plan is one of the result. `offsets` are those of the taps of
+/// each plan.
 ///
 /// # Safety
 /// As [`conv`]; `row` is below images times channels.
@@ -99,6 +111,7 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
     kernels: &Kernels<T>,
     c: &ConvArgs<'_>,
     plans: &[Plan],
+    offsets: &[Vec<usize>],
     (row, step): (usize, usize),
     weights: &mut Vec<T>,
 ) {
@@ -135,7 +148,7 @@ unsafe fn plane<T: Real + Number + Widen<T>>(
                 let n = (rows - 1) * plan.row() + wide;
                 grow(sums, (n + MAX_LANES) * size_of::<T>());
                 let (field, sums) = (field.as_ptr().cast::<T>(), sums.as_ptr().cast::<T>());
-                (kernels.weighted)(field, &plan.offsets(rows), weights.as_ptr(), n, sums);
+                (kernels.weighted)(field, &offsets[g], weights.as_ptr(), n, sums);
                 if [sy, sx] == [1, 1] {
                     let rows = Rows { count: rows, from: plan.row(), to: width, low: 0 };
                     (kernels.lay)(sums, step, width, &rows, out);
@@ -158,6 +171,7 @@ unsafe fn grad_filter<T: Real + Widen<T>>(
     kernels: &Kernels<T>,
     c: &ConvArgs<'_>,
     plan: &Plan,
+    offsets: &[usize],
     channel: usize,
 ) {
     let taps = c.kernel[0] * c.kernel[1];
@@ -169,7 +183,6 @@ unsafe fn grad_filter<T: Real + Widen<T>>(
         if rows * wide == 0 {
             return;
         }
-        let offsets = plan.offsets(rows);
         PLANES.with_borrow_mut(|[field, _]| {
             for n in 0..c.batch {
                 let at = n * c.groups + channel;
@@ -178,7 +191,7 @@ unsafe fn grad_filter<T: Real + Widen<T>>(
                 plan.build::<T, T>(kernels, source, 1, (0, rows), field);
                 let field = field.as_ptr().cast::<T>();
                 let sizes = [rows, wide, wide, plan.row()];
-                (kernels.dots)(field, &offsets, grad, sizes, out);
+                (kernels.dots)(field, offsets, grad, sizes, out);
             }
         });
     }

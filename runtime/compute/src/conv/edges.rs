@@ -28,6 +28,24 @@ pub struct Inner {
     width: usize,
 }
 
+/// Pixels of a row that is not looked at as a whole.
+const LONG: usize = 96;
+
+fn any_nan<E: Number>(values: &[E]) -> bool
+where
+    E::Sum: PartialEq,
+{
+    let mut any = false;
+    for value in values {
+        let value = value.widen();
+        #[expect(clippy::eq_op, reason = "true of NaN alone")]
+        {
+            any |= value != value;
+        }
+    }
+    any
+}
+
 impl Inner {
     /// None if that is all of them, or the result has no pixels.
     pub fn of(c: &ConvArgs<'_>) -> Option<Inner> {
@@ -58,17 +76,27 @@ impl Inner {
     {
         let width = self.width;
         for row in rows.0..rows.1 {
-            // Nearly always there is nothing to mend, and a whole row tells so in
-            // vectors.
-            let mut any = false;
-            for column in columns.0..columns.1 {
-                // SAFETY: the caller's promise.
-                let value = unsafe { *c.out.cast::<E>().add(row * all_columns + column) }.widen();
-                #[expect(clippy::eq_op, reason = "true of NaN alone")]
-                {
-                    any |= value != value;
-                }
-            }
+            // Nearly always there is nothing to mend. Where rows of pixels are long, only
+            // the ends of most of them can tell; short ones are looked at as a whole,
+            // which are vectors.
+            // SAFETY: the caller's promise.
+            let line = unsafe {
+                let start = c.out.cast::<E>().add(row * all_columns + columns.0);
+                std::slice::from_raw_parts(start, columns.1 - columns.0)
+            };
+            let any = if width < LONG {
+                any_nan(line)
+            } else {
+                (columns.0 / width..columns.1.div_ceil(width)).any(|y| {
+                    // The pixels of this row, counted from the first of the line.
+                    let at = |x: usize| (y * width + x).clamp(columns.0, columns.1) - columns.0;
+                    let (left, right) = match (self.rows.0..self.rows.1).contains(&y) {
+                        true => self.columns,
+                        false => (width, width),
+                    };
+                    any_nan(&line[at(0)..at(left)]) || any_nan(&line[at(right)..at(width)])
+                })
+            };
             if !any {
                 continue;
             }

@@ -9,7 +9,7 @@
 //! `k` is cut the same way whatever the rectangle, and never between threads, so
 //! an element's bits do not depend on the rectangle it is computed in.
 
-use super::kernel::{Kernels, MAX_TILE, Real};
+use super::kernel::{CACHE_LINE, Kernels, MAX_TILE, Real};
 use super::pack::Operand;
 use crate::mem::Bytes;
 use std::cell::RefCell;
@@ -28,6 +28,8 @@ const DIRECT_B_ROWS: usize = 64;
 /// Up to this many columns, or rows, the left operand is not worth packing.
 const DIRECT_A_COLUMNS: usize = 256;
 const DIRECT_A_ROWS: usize = 128;
+/// Nor is one whose rows lie side by side, if the steps are no further apart than this.
+const DIRECT_A_STEP: usize = 256;
 
 /// Whether the left operand of an `m x n` result is best read where it is, if its steps
 /// lie side by side.
@@ -93,8 +95,11 @@ unsafe fn blocks<T: Real>(
     // Whole tiles, so that no row block ends in a thin one.
     let row_block = (MC / mr * mr).max(mr);
     let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
-    let direct_a =
-        g.a.direct().filter(|(_, _, step)| if *step == 1 { left_as_is(m, n) } else { n <= 2 * nr });
+    let direct_a = g.a.direct().filter(|(_, lane, step)| match (lane, step) {
+        (_, 1) => left_as_is(m, n),
+        (1, _) => n <= 2 * nr || (n <= NC && *step <= DIRECT_A_STEP),
+        _ => n <= 2 * nr,
+    });
     if packed_b.is_none() {
         let most = k_blocks(g.k).next().map_or(0, |(_, kc)| kc);
         grow(b_panels, most * n.min(NC).next_multiple_of(nr) * size_of::<T>());
@@ -120,6 +125,14 @@ unsafe fn blocks<T: Real>(
                 for ic in (0..m).step_by(row_block) {
                     let mc = row_block.min(m - ic);
                     let row = g.rows.0 + ic;
+                    // Packed rows come from far away: the next ones are asked for.
+                    let next = match (ic + mc < m, last) {
+                        (true, _) => (row + mc, k0),
+                        (false, false) => (g.rows.0, k0 + kc),
+                        (false, true) => (row, k0),
+                    };
+                    let mut far =
+                        Ahead::new(packed_a.map(|p| p.panel(next.0, next.1, kc)), mc * kc);
                     if direct_a.is_none() && packed_a.is_none() {
                         g.a.pack(kernels, (row, mc), (k0, kc), mr, pa);
                     }
@@ -131,7 +144,15 @@ unsafe fn blocks<T: Real>(
                                 (Some((b, _, step)), _) if lanes == nr => {
                                     (b.add(k0 * step + column + j), step)
                                 }
-                                (_, Some(packed)) => (packed.panel(column + j, k0, kc), nr),
+                                (_, Some(packed)) => {
+                                    let panel = packed.panel(column + j, k0, kc);
+                                    if ic == 0 {
+                                        // So do columns; the next panel follows.
+                                        far =
+                                            Ahead::new(Some(panel.wrapping_add(nr * kc)), nr * kc);
+                                    }
+                                    (panel, nr)
+                                }
                                 _ => (pb.add(j * kc).cast_const(), nr),
                             };
                             for i in (0..mc).step_by(mr) {
@@ -144,6 +165,7 @@ unsafe fn blocks<T: Real>(
                                     _ => (pa.add(i * kc).cast_const(), 1, mr),
                                 };
                                 let c = g.c.add((ic + i) * g.c_row + jc + j);
+                                let ahead = far.take(kc).unwrap_or(a);
                                 let tile = match lanes * 2 <= nr {
                                     false => kernels.tiles[rows - 1],
                                     true => kernels.narrow[rows - 1],
@@ -159,6 +181,7 @@ unsafe fn blocks<T: Real>(
                                         c,
                                         g.c_row as isize,
                                         !first,
+                                        ahead,
                                     );
                                 } else {
                                     let mut edge = [T::default(); MAX_TILE];
@@ -172,6 +195,7 @@ unsafe fn blocks<T: Real>(
                                         edge.as_mut_ptr(),
                                         nr as isize,
                                         false,
+                                        ahead,
                                     );
                                     copy_edge(&edge, nr, c, g.c_row, rows, lanes, !first);
                                 }
@@ -184,6 +208,29 @@ unsafe fn blocks<T: Real>(
                 }
             }
         }
+    }
+}
+
+/// What tiles ask for while they compute, because it will be needed next.
+struct Ahead<T> {
+    at: *const T,
+    /// Elements that are still to be asked for.
+    left: usize,
+}
+
+impl<T> Ahead<T> {
+    /// `len` elements, or none.
+    fn new(at: Option<*const T>, len: usize) -> Ahead<T> {
+        Ahead { at: at.unwrap_or(std::ptr::null()), left: if at.is_some() { len } else { 0 } }
+    }
+
+    /// What a tile of `steps` steps asks for, a line in each.
+    fn take(&mut self, steps: usize) -> Option<*const T> {
+        let at = (self.left > 0).then_some(self.at)?;
+        let len = steps * (CACHE_LINE / size_of::<T>());
+        self.at = at.wrapping_add(len);
+        self.left = self.left.saturating_sub(len);
+        Some(at)
     }
 }
 

@@ -31,8 +31,10 @@ pub trait Real:
 ///
 /// Arguments: `k`; `a` with its strides between rows and between steps of `k`;
 /// `b` with its stride between steps of `k` (`nr` elements are read each step);
-/// `c` with its stride between rows; whether to add to `c`.
-pub type TileFn<T> = unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool);
+/// `c` with its stride between rows; whether to add to `c`; what will be needed soon,
+/// of which a cache line is asked for in each step.
+pub type TileFn<T> =
+    unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool, *const T);
 /// `y[0..n] += sum of x[p * x_stride] * b[p * b_stride + 0..n]` for `p` in `0..k`.
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Dot products of `x` with `n` rows of `b`: `y[j] = x[0..k] · b[j * stride..]`.
@@ -99,6 +101,9 @@ impl<T> Kernels<T> {
 pub const MAX_TILE: usize = 12 * 32;
 /// Most lanes of a vector of any instruction set.
 pub const MAX_LANES: usize = 16;
+
+/// Bytes that come from memory together.
+pub const CACHE_LINE: usize = 64;
 
 /// Vectors of one instruction set. Methods are inlined into functions that
 /// enable it.
@@ -198,12 +203,16 @@ pub trait Simd {
     /// Asks for the cache line at `p`, which need not exist.
     #[inline(always)]
     fn prefetch(_: *const Self::T) {}
+
+    /// The same, into a cache that has room for what is not needed at once.
+    #[inline(always)]
+    fn prefetch_far(_: *const Self::T) {}
 }
 
 /// The tile: `R` rows of `V` vectors.
 ///
 /// # Safety
-/// The pointers are valid for the strides and sizes given; the CPU has `S`.
+/// The pointers but `ahead` are valid for the strides and sizes given; the CPU has `S`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "a kernel's operands, kept in registers")]
 pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
@@ -216,6 +225,7 @@ pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     c: *mut S::T,
     c_row: isize,
     add: bool,
+    ahead: *const S::T,
 ) {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
@@ -228,8 +238,10 @@ pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
             S::prefetch(c);
             S::prefetch(c.wrapping_add(V * S::LANES - 1));
         }
-        let (mut a, mut b) = (a, b);
+        let (mut a, mut b, mut ahead) = (a, b, ahead);
         for _ in 0..k {
+            S::prefetch_far(ahead);
+            ahead = ahead.wrapping_add(CACHE_LINE / size_of::<S::T>());
             let mut bs = [zero; V];
             for (v, x) in bs.iter_mut().enumerate() {
                 *x = S::load(b.add(v * S::LANES));
@@ -416,10 +428,10 @@ macro_rules! kernels {
             #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
             unsafe fn tile<const R: usize, const V: usize>(
                 n: usize, a: *const $t, ar: isize, ak: isize, b: *const $t, bk: isize,
-                c: *mut $t, cr: isize, add: bool,
+                c: *mut $t, cr: isize, add: bool, ahead: *const $t,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { k::tile::<$simd, R, V>(n, a, ar, ak, b, bk, c, cr, add) }
+                unsafe { k::tile::<$simd, R, V>(n, a, ar, ak, b, bk, c, cr, add, ahead) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn axpy(

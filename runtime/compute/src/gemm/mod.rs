@@ -22,6 +22,7 @@ pub mod arch;
 pub mod driver;
 pub mod kernel;
 pub mod pack;
+pub mod peak;
 pub mod portable;
 pub mod prepack;
 pub mod simple;

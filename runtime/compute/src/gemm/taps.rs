@@ -178,7 +178,16 @@ pub unsafe fn spread<S: Simd>(
                     S::store_first(dst.add(i), S::load_first(src.add(i), rest), rest);
                 }
             }
-            (2, 1) => (0..count).for_each(|i| *dst.add(i) = *src.add(2 * i)),
+            (2, 1) => {
+                let mut i = 0;
+                // Of the last pair only the first element is there for certain.
+                while i + S::LANES < count {
+                    let [even, _] = S::every::<2>(src.add(2 * i));
+                    S::store(dst.add(i), even);
+                    i += S::LANES;
+                }
+                (i..count).for_each(|i| *dst.add(i) = *src.add(2 * i));
+            }
             (1, 2) => (0..count).for_each(|i| *dst.add(2 * i) = *src.add(i)),
             _ => (0..count).for_each(|i| *dst.add(i * to) = *src.add(i * from)),
         }

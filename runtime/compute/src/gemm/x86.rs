@@ -87,6 +87,12 @@ macro_rules! simd {
                 // SAFETY: a prefetch of any address is allowed.
                 unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
             }
+
+            #[inline(always)]
+            fn prefetch_far(p: *const $t) {
+                // SAFETY: as above.
+                unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
+            }
         }
     };
 }
