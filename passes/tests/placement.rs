@@ -364,10 +364,7 @@ fn loops_and_branches_on_two_tasks_are_errors_with_both() {
              yield i + 1, w\n }}"
         ),
         // Its condition and its body.
-        format!(
-            "(_i, y) = while (i = 0, y = x) sum(sin(y) {a}) < 3.0 {{\n w = sin(y) {b}\n \
-             yield i + 1, w\n }}"
-        ),
+        format!("(_i, y) = while (i = 0, y = x) low(y) {{\n w = sin(y) {b}\n yield i + 1, w\n }}"),
         // Two branches, and one branch and its condition.
         format!(
             "y = if sum(x) > 0.0 {{\n p = exp(x) {a}\n yield p\n }} else {{\n q = sin(x) {b}\n yield q\n }}"
@@ -385,7 +382,8 @@ fn loops_and_branches_on_two_tasks_are_errors_with_both() {
     for body in bodies {
         for gradient in ["sum(y)", "sum(y) + sum(grad(sum(y), wrt: x))"] {
             let source = format!(
-                "graph g\nentry f(x: f32[4]) -> (t: f32[]) {{\n {body}\n return {gradient}\n}}\n"
+                "graph g\nfunc low(y: f32[4]) -> bool[] {{\n s = sin(y) {a}\n return sum(s) < 3.0\n}}\n\
+                 entry f(x: f32[4]) -> (t: f32[]) {{\n {body}\n return {gradient}\n}}\n"
             );
             let diags = cut(&source, 2).err().unwrap_or_else(|| panic!("{source}"));
             assert_eq!(diags[0].code, "E0417", "{source} {diags:?}");

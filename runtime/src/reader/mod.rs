@@ -160,6 +160,10 @@ impl Reader {
             self.epoch += 1 + records / whole;
             self.record = 0;
             records %= whole;
+            let beyond = self.epoch.saturating_sub(self.info.epochs);
+            if self.info.epochs != 0 && beyond > 0 {
+                return Err(self.absent(beyond.saturating_mul(whole).saturating_add(records)));
+            }
         }
         Ok(())
     }
