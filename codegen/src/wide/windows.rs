@@ -31,7 +31,9 @@ pub(super) fn write_out(kernel: &Kernel, schedule: &mut Schedule) -> Option<Kern
 fn find(kernel: &mut Kernel, schedule: &mut Schedule, stmt: &mut Stmt) -> bool {
     let Stmt::Loop(l) = stmt else { return false };
     let Some(vector) = schedule.vectors.get_mut(&l.var) else {
-        return l.body.iter_mut().fold(false, |any, s| find(kernel, schedule, s) || any);
+        // All of them, also after the first.
+        let found = l.body.iter_mut().filter_map(|s| find(kernel, schedule, s).then_some(()));
+        return found.count() > 0;
     };
     let has_loop = l.body.iter().any(|s| matches!(s, Stmt::Loop(_)));
     let steps = |s: &Stmt| if let Stmt::Loop(inner) = s { count(inner, 1) } else { Some(0) };
