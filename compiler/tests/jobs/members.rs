@@ -12,6 +12,8 @@ fn free() -> u16 {
 
 /// What tells a process who it is.
 type Environment = Vec<(&'static str, String)>;
+/// The same for a rank, and the port where processes meet.
+type Convention<'a> = &'a dyn Fn(usize, u16) -> Environment;
 
 /// A process of a job that is started by hand.
 fn member(dir: &Path, program: &str, more: &str, env: &Environment) -> Command {
@@ -76,7 +78,7 @@ fn launchers_are_known_by_what_they_set() {
     let one = variables(dir.join("one.safetensors"));
     let kubernetes = |rank, port| meeting("JOB_COMPLETION_INDEX", rank, port);
     let pmix = |rank, port| meeting("PMIX_RANK", rank, port);
-    let conventions: [(&str, &dyn Fn(usize, u16) -> Environment); 5] = [
+    let conventions: [(&str, Convention<'_>); 5] = [
         ("torchrun", &torchrun),
         ("Slurm", &slurm),
         ("TF_CONFIG", &tensorflow),
