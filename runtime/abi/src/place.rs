@@ -20,8 +20,8 @@
 //! - A variable is on one device. What another device writes to it is copied there at
 //!   once, so that it can be given back at any time.
 //! - Params and results are on the CPU, as is every step that does more than compute.
-//! - A stack is on one device: where what is first put on it was computed. The CPU counts
-//!   what is on it, and has the elements copied there.
+//! - A stack is on one device: where what is first put on it was computed, or with several
+//!   GPUs on the CPU. The CPU counts what is on it, and has the elements copied there.
 
 use crate::depend::order;
 use crate::plan::*;
@@ -81,9 +81,11 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     let of_entries = (0u32..).zip(&plan.entries);
     let stacks: Vec<BTreeMap<u32, DeviceId>> =
         of_entries.map(|(i, e)| stack_homes(e, &|s, asked| computes_on(i, s, asked))).collect();
+    // Of several GPUs none has all that a loop keeps: then it is the CPU.
+    let one = plan.gpus().len() == 1;
     let runs_on = |entry: u32, step: &Step, asked: Option<u32>| match step {
         Step::Push { stack, .. } | Step::Pop { stack, .. } => {
-            stacks[entry as usize].get(stack).copied().unwrap_or(HOST)
+            stacks[entry as usize].get(stack).copied().filter(|_| one).unwrap_or(HOST)
         }
         _ => computes_on(entry, step, asked),
     };
