@@ -3,6 +3,10 @@
 
 #[path = "jobs/agree.rs"]
 mod agree;
+#[path = "jobs/beside.rs"]
+mod beside;
+#[path = "jobs/losses.rs"]
+mod losses;
 #[path = "jobs/served.rs"]
 mod served;
 #[path = "jobs/state.rs"]
