@@ -3,10 +3,14 @@
 
 #[path = "jobs/agree.rs"]
 mod agree;
+#[path = "jobs/beside.rs"]
+mod beside;
 #[path = "support/certificates.rs"]
 mod certificates;
 #[path = "jobs/hostile.rs"]
 mod hostile;
+#[path = "jobs/losses.rs"]
+mod losses;
 #[path = "jobs/members.rs"]
 mod members;
 #[path = "support/project.rs"]

@@ -81,6 +81,8 @@ pub struct Args {
     pub strong: bool,
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
+    /// Those that are left go on when a worker is lost.
+    pub shrink: bool,
     pub device: Choice,
     /// The task of a cluster that this process is.
     pub role: Option<String>,
@@ -158,6 +160,11 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("--peer-timeout", "DURATION", "how long a step waits for another process [default: 120s]"),
     ("--join-timeout", "DURATION", "how long the processes have to find each other [default: 60s]"),
+    (
+        "--on-loss",
+        "stop|shrink",
+        "when a worker is lost, stop (the default), or go on with those that are left (`mpirun --with-ft ulfm`)",
+    ),
     ("--tls-cert", "FILE", "encrypt messages: the certificate of this process (also TFC_TLS_CERT)"),
     ("--tls-key", "FILE", "its key (also TFC_TLS_KEY)"),
     ("--tls-ca", "FILE", "the authority whose certificates are trusted (also TFC_TLS_CA)"),
@@ -262,6 +269,11 @@ pub fn parse(args: &[String]) -> Result<Args> {
                     _ => out.join_timeout = Some(d),
                 }
             }
+            "--on-loss" => match value()?.as_str() {
+                "stop" => out.shrink = false,
+                "shrink" => out.shrink = true,
+                v => return Err(bad(name, v, "stop or shrink")),
+            },
             "--mode" => {
                 out.mode = Some(match value()?.as_str() {
                     "local" => Mode::Local,

@@ -74,11 +74,10 @@ pub(super) fn run(
     }
     let mut scratch: Vec<Vec<u8>> = vec![vec![]; count];
     let mut results = vec![];
-    let mut boundary = session.saves().then(|| Boundary::new(model, session.entry));
-    for epoch in first.0..epochs {
-        if step >= limit {
-            break;
-        }
+    let goes_back = session.saves() || a.shrink;
+    let mut boundary = goes_back.then(|| Boundary::new(model, session.entry));
+    let mut epoch = first.0;
+    'epochs: while epoch < epochs && step < limit {
         let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
         let resumed = epoch == first.0 && first.1 > 0;
         let mut lo = if resumed { first.1 } else { 0 };
@@ -115,6 +114,18 @@ pub(super) fn run(
                         return Err(e);
                     };
                     b.go_back(model)?;
+                    if session.team.outlives(&e) {
+                        let at = session.team.regroup(model, [step, epoch, lo])?;
+                        if session.team.is_chief() {
+                            session.warn(console, &session.team.left(e));
+                            continue;
+                        }
+                        (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
+                        continue 'epochs;
+                    }
+                    if !session.saves() {
+                        return Err(e);
+                    }
                     progress.finish(console);
                     if let Some(c) = &mut checkpoints {
                         c.record(session, &mut sums)?;
@@ -123,12 +134,25 @@ pub(super) fn run(
                 }
             };
             // The step is done but not agreed on: the last checkpoint is what counts.
-            let asked = session.team.after_step(model, &mut out, mine.1 - mine.0)?;
+            let agreed = session.team.after_step(model, &mut out, mine.1 - mine.0);
             sums.add(out, hi - lo)?;
             progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
             step += 1;
             // A last batch smaller than the graph allows is left out.
             lo = if data.examples - hi < smallest { data.examples } else { hi };
+            let asked = match agreed {
+                Err(e) if session.team.outlives(&e) => {
+                    // The chief has done the step, and so have all when they go on.
+                    let at = session.team.regroup(model, [step, epoch, lo])?;
+                    if !session.team.is_chief() {
+                        (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
+                        continue 'epochs;
+                    }
+                    session.warn(console, &session.team.left(e));
+                    false
+                }
+                agreed => agreed?,
+            };
             let stop = match &mut checkpoints {
                 Some(c) => {
                     let over = lo == data.examples;
@@ -152,6 +176,7 @@ pub(super) fn run(
             c.record(session, &mut sums)?;
         }
         results = sums.finish()?;
+        epoch += 1;
     }
     session.team.finish(model)?;
     Ok(Ran { results, steps: step, ..Ran::default() })

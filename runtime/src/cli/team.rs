@@ -30,6 +30,8 @@ pub(super) struct Team {
     average: Option<Average>,
     /// Every worker has data of its own.
     private: bool,
+    /// Those that are left go on when a worker is lost.
+    shrinks: bool,
     /// The run is saved, by the chief.
     pub(super) saves: bool,
     /// Who has said that there are others, where that is not plain.
@@ -39,7 +41,14 @@ pub(super) struct Team {
 impl Team {
     /// Nobody else.
     pub(super) fn alone() -> Team {
-        Team { group: None, average: None, private: false, saves: false, found: None }
+        Team {
+            group: None,
+            average: None,
+            private: false,
+            shrinks: false,
+            saves: false,
+            found: None,
+        }
     }
 
     /// Joins the job that the environment describes, if there is one.
@@ -69,8 +78,11 @@ impl Team {
         let own = |text: &str| text.contains(RANK);
         let private = args.feeds.iter().chain(&args.data).any(|(_, text)| own(text));
         let group = Group::join(&job, &plan.graph_hash)?;
-        let found = job.introduction();
-        Ok(Some(Team { group: Some(Arc::new(group)), average, private, saves, found }))
+        if args.shrink && (!group.can_shrink() || average.is_some() || private) {
+            return Err(cannot_shrink(group.engine()));
+        }
+        let (shrinks, found) = (args.shrink, job.introduction());
+        Ok(Some(Team { group: Some(Arc::new(group)), average, private, shrinks, saves, found }))
     }
 
     pub(super) fn size(&self) -> usize {
@@ -216,6 +228,31 @@ impl Team {
         }
     }
 
+    /// Whether a run goes on when this happens to a step.
+    pub(super) fn outlives(&self, e: &Error) -> bool {
+        self.shrinks && e.code() == ErrorCode::PEER_LOST
+    }
+
+    /// Those that are left go on where the chief is, which all of them are told.
+    pub(super) fn regroup<const N: usize>(
+        &self,
+        model: &Model,
+        at: [usize; N],
+    ) -> Result<[usize; N]> {
+        if let Some(group) = &self.group {
+            group.shrink()?;
+        }
+        self.begin(model)?;
+        self.tell(at)
+    }
+
+    /// What is said when a worker was lost and the others go on.
+    pub(super) fn left(&self, e: Error) -> Error {
+        let n = self.size();
+        let who = if n == 1 { "one worker is".to_owned() } else { format!("{n} workers are") };
+        e.note(format!("{who} left, and the run goes on from the last whole step"))
+    }
+
     /// Numbers of the chief's, for everybody.
     pub(super) fn tell<const N: usize>(&self, numbers: [usize; N]) -> Result<[usize; N]> {
         let Some(group) = &self.group else { return Ok(numbers) };
@@ -277,8 +314,15 @@ impl Team {
         for t in &mut scalars {
             parts.push((t.dtype, t.bytes_mut()));
         }
-        group.all_reduce(&mut parts, Reduce::Mean, "the results of the step", "")?;
-        Ok(group.agree(signals::raised().into(), "whether to stop")? > 0)
+        let own: Vec<Vec<u8>> = parts.iter().map(|(_, bytes)| bytes.to_vec()).collect();
+        let combined = group
+            .all_reduce(&mut parts, Reduce::Mean, "the results of the step", "")
+            .and_then(|()| group.agree(signals::raised().into(), "whether to stop"));
+        // Without the others' they are those of this worker's part.
+        if combined.is_err() {
+            parts.iter_mut().zip(&own).for_each(|((_, bytes), own)| bytes.copy_from_slice(own));
+        }
+        Ok(combined? > 0)
     }
 }
 
@@ -295,6 +339,16 @@ pub(super) fn nobody(mode: Mode) -> Error {
     Error::usage(ErrorCode::BAD_JOB, "there is nobody to train with")
         .note(format!("`--mode {mode}` needs the environment of a launcher"))
         .help("start the processes with `tfc launch -n 2 ..`, `mpirun` or `srun`")
+}
+
+fn cannot_shrink(engine: &str) -> Error {
+    Error::usage(ErrorCode::BAD_JOB, "this job cannot go on without a worker that is lost")
+        .note(format!("its messages are carried by {engine}"))
+        .help(
+            "`--on-loss shrink` works in mode `sync`, with batches of one set of data, where \
+             `mpirun --with-ft ulfm` starts the workers; otherwise `tfc launch --restarts 3` \
+             starts them again",
+        )
 }
 
 pub(super) fn nothing_to_share(e: &Entry, size: usize) -> Error {

@@ -144,6 +144,11 @@ impl Beside {
         desk.failed.clone().map_or(Ok(()), Err)
     }
 
+    /// What failed is over, and exchanges are begun again.
+    pub(super) fn forgive(&self) {
+        self.shared.lock().failed = None;
+    }
+
     pub(super) fn is_done(&self, begun: Begun) -> bool {
         self.shared.lock().done >= begun.0
     }

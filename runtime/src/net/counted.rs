@@ -83,6 +83,14 @@ impl Transport for Counted {
         self.inner.sleeps()
     }
 
+    fn can_shrink(&self) -> bool {
+        self.inner.can_shrink()
+    }
+
+    fn shrink(&self, moment: &Moment<'_>) -> Result<()> {
+        self.inner.shrink(moment)
+    }
+
     fn reduces(&self, dtype: DType) -> bool {
         self.inner.reduces(dtype)
     }

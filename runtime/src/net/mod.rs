@@ -113,6 +113,17 @@ pub trait Transport: Send + Sync {
         true
     }
 
+    /// Whether those that are left can go on when a process is lost.
+    fn can_shrink(&self) -> bool {
+        false
+    }
+
+    /// Makes those that are left the whole group, in the order they were in. All of them
+    /// call it; then their ranks and their number may be others.
+    fn shrink(&self, _moment: &Moment<'_>) -> Result<()> {
+        Err(Error::bug("this engine cannot go on without a process that is lost"))
+    }
+
     /// Whether the engine has sums of its own for such elements.
     fn reduces(&self, _dtype: DType) -> bool {
         false
@@ -359,6 +370,26 @@ impl Group {
             return self.transport.all_reduce(data, dtype, op, moment);
         }
         collective::all_reduce(&self.transport, data, Work { dtype, op, share }, moment)
+    }
+
+    /// Whether those that are left can go on when a process is lost.
+    pub fn can_shrink(&self) -> bool {
+        self.transport.can_shrink()
+    }
+
+    /// After a failure: the processes that are left become the whole group, and agree on
+    /// nothing else. The chief's variables and position are what they go on with; they
+    /// cannot without it.
+    pub fn shrink(&self) -> Result<()> {
+        let chief = self.is_chief();
+        let moment = self.moment("who is left", "");
+        self.transport.shrink(&moment)?;
+        self.beside.forgive();
+        self.sequence.store(0, Ordering::Relaxed);
+        match self.agree(i64::from(chief), "whether the chief is left")? {
+            0 => Err(lost(0, &moment, "the chief has the files of the run")),
+            _ => Ok(()),
+        }
     }
 
     /// Everybody gets what the chief has.

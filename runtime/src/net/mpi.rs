@@ -4,6 +4,11 @@
 //! global objects. Sums over all processes are the library's own. Its calls cannot be
 //! given a deadline, so a thread watches the clock: when one takes too long, it says
 //! which and ends the process, upon which `mpirun` ends the job.
+//!
+//! A process that is lost ends the job as well, unless the library can live with it
+//! ([`ulfm`]).
+
+mod ulfm;
 
 use super::collective::Reduce;
 use super::{Moment, Transport, late};
@@ -13,6 +18,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 use tfc_abi::DType;
+use ulfm::Ulfm;
 
 type Handle = *mut c_void;
 
@@ -40,6 +46,8 @@ type Test = unsafe extern "C" fn(*mut Handle, *mut c_int, *mut c_void) -> c_int;
 type AllReduce =
     unsafe extern "C" fn(*const c_void, *mut c_void, c_int, Handle, Handle, Handle) -> c_int;
 type Finalize = unsafe extern "C" fn() -> c_int;
+type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
+type SetHandler = unsafe extern "C" fn(Handle, Handle) -> c_int;
 
 /// The functions and objects of the library.
 struct Library {
@@ -51,6 +59,11 @@ struct Library {
     test: Test,
     all_reduce: AllReduce,
     finalize: Finalize,
+    rank_of: Ask,
+    size_of: Ask,
+    set_handler: SetHandler,
+    ulfm: Option<Ulfm>,
+    errors_return: Handle,
     world: Handle,
     byte: Handle,
     f32: Handle,
@@ -69,9 +82,20 @@ unsafe impl std::marker::Send for Library {}
 // SAFETY: as above.
 unsafe impl Sync for Library {}
 
-pub struct Mpi {
+/// The processes of the job, as the library knows them.
+#[derive(Clone, Copy)]
+struct World {
+    comm: Handle,
     rank: usize,
     size: usize,
+}
+
+// SAFETY: as for the handles of the library.
+unsafe impl std::marker::Send for World {}
+
+pub struct Mpi {
+    /// Those that are left.
+    world: Mutex<World>,
     library: Library,
     /// One call at a time.
     turn: Mutex<()>,
@@ -162,8 +186,6 @@ impl Mpi {
             }
         };
         type Init = unsafe extern "C" fn(*mut c_int, *mut c_void, c_int, *mut c_int) -> c_int;
-        type Ask = unsafe extern "C" fn(Handle, *mut c_int) -> c_int;
-        type SetHandler = unsafe extern "C" fn(Handle, Handle) -> c_int;
         macro_rules! function {
             ($name:literal, $t:ty) => {
                 // SAFETY: the functions of MPI have these signatures, by its standard.
@@ -171,9 +193,6 @@ impl Mpi {
             };
         }
         let init = function!("MPI_Init_thread", Init);
-        let rank_of = function!("MPI_Comm_rank", Ask);
-        let size_of = function!("MPI_Comm_size", Ask);
-        let set_handler = function!("MPI_Comm_set_errhandler", SetHandler);
         let library = Library {
             sendrecv: function!("MPI_Sendrecv", SendRecv),
             send: function!("MPI_Send", Send),
@@ -183,6 +202,11 @@ impl Mpi {
             test: function!("MPI_Test", Test),
             all_reduce: function!("MPI_Allreduce", AllReduce),
             finalize: function!("MPI_Finalize", Finalize),
+            rank_of: function!("MPI_Comm_rank", Ask),
+            size_of: function!("MPI_Comm_size", Ask),
+            set_handler: function!("MPI_Comm_set_errhandler", SetHandler),
+            ulfm: Ulfm::find(&|name| find(name).ok()),
+            errors_return: find("ompi_mpi_errors_return")?,
             world: find("ompi_mpi_comm_world")?,
             byte: find("ompi_mpi_byte")?,
             f32: find("ompi_mpi_float")?,
@@ -193,7 +217,7 @@ impl Mpi {
             max: find("ompi_mpi_op_max")?,
             min: find("ompi_mpi_op_min")?,
         };
-        let (mut given, mut rank, mut size) = (0, 0, 0);
+        let mut given = 0;
         // SAFETY: MPI takes null for the arguments of the program; the numbers are
         // places to write to.
         let code =
@@ -201,21 +225,13 @@ impl Mpi {
         if code != 0 || given < SERIALIZED {
             return Err(missing("it does not start"));
         }
-        // SAFETY: as above; errors are returned from now on instead of ending the
-        // process.
-        unsafe {
-            set_handler(library.world, find("ompi_mpi_errors_return")?);
-            rank_of(library.world, &mut rank);
-            size_of(library.world, &mut size);
-        }
+        let world = Mutex::new(library.enter(library.world));
         let watch = Arc::new(Watch::default());
         let watcher = watch.clone();
         let started =
             std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
         started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
-        let (rank, size) = (rank.max(0) as usize, size.max(1) as usize);
-        let mpi =
-            Mpi { rank, size, library, turn: Mutex::default(), watch, posted: Mutex::default() };
+        let mpi = Mpi { world, library, turn: Mutex::default(), watch, posted: Mutex::default() };
         mpi.same_program(graph)?;
         Ok(mpi)
     }
@@ -235,8 +251,12 @@ impl Mpi {
             return Ok(());
         }
         Err(Error::peer(ErrorCode::JOIN_REFUSED, "the workers do not all run the same program")
-            .note(format!("the graph of worker {} is {}", self.rank, hex(graph)))
+            .note(format!("the graph of worker {} is {}", self.rank(), hex(graph)))
             .help("start every worker of a job with the same program"))
+    }
+
+    fn world(&self) -> World {
+        *self.world.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What the library calls an element type that it has with our meaning.
@@ -261,8 +281,27 @@ impl Mpi {
         self.watch.set(Watched::Nothing);
         match code {
             0 => Ok(()),
-            code => Err(super::lost(peer, moment, &format!("MPI's error {code}"))),
+            code => {
+                let ulfm = self.library.ulfm.as_ref();
+                let gone = ulfm.and_then(|u| u.revoke(&self.world())).unwrap_or(peer);
+                Err(super::lost(gone, moment, &format!("MPI's error {code}")))
+            }
         }
+    }
+}
+
+impl Library {
+    /// A communicator whose errors are returned, instead of ending the process.
+    fn enter(&self, comm: Handle) -> World {
+        let (mut rank, mut size) = (0, 0);
+        // SAFETY: the communicator is one of the library's, which has been started; the
+        // numbers are places to write to.
+        unsafe {
+            (self.set_handler)(comm, self.errors_return);
+            (self.rank_of)(comm, &mut rank);
+            (self.size_of)(comm, &mut size);
+        }
+        World { comm, rank: rank.max(0) as usize, size: size.max(1) as usize }
     }
 }
 
@@ -302,11 +341,11 @@ impl Transport for Mpi {
     }
 
     fn rank(&self) -> usize {
-        self.rank
+        self.world().rank
     }
 
     fn size(&self) -> usize {
-        self.size
+        self.world().size
     }
 
     fn exchange(
@@ -315,7 +354,7 @@ impl Transport for Mpi {
         into: Option<(usize, &mut [u8])>,
         moment: &Moment<'_>,
     ) -> Result<()> {
-        let l = &self.library;
+        let (l, comm) = (&self.library, self.world().comm);
         match (out, into) {
             (Some((to, data)), Some((from, place))) => {
                 let (n, m) = (counted(data.len())?, counted(place.len())?);
@@ -333,7 +372,7 @@ impl Transport for Mpi {
                         l.byte,
                         from as c_int,
                         TAG,
-                        l.world,
+                        comm,
                         std::ptr::null_mut(),
                     )
                 })
@@ -342,7 +381,7 @@ impl Transport for Mpi {
                 let n = counted(data.len())?;
                 // SAFETY: as above.
                 self.call(moment, to, || unsafe {
-                    (l.send)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, l.world)
+                    (l.send)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm)
                 })
             }
             (None, Some((from, place))) => {
@@ -351,7 +390,7 @@ impl Transport for Mpi {
                 self.call(moment, from, || unsafe {
                     let status = std::ptr::null_mut();
                     let to = place.as_mut_ptr().cast();
-                    (l.recv)(to, n, l.byte, from as c_int, TAG, l.world, status)
+                    (l.recv)(to, n, l.byte, from as c_int, TAG, comm, status)
                 })
             }
             (None, None) => Ok(()),
@@ -360,6 +399,7 @@ impl Transport for Mpi {
 
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
         let (l, n) = (&self.library, counted(data.len())?);
+        let comm = self.world().comm;
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that have arrived meanwhile.
         for i in (0..posted.len()).rev() {
@@ -376,7 +416,7 @@ impl Transport for Mpi {
         let mut request = std::ptr::null_mut();
         // SAFETY: the data stays where it is until the request is finished.
         self.call(moment, to, || unsafe {
-            (l.isend)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, l.world, &mut request)
+            (l.isend)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm, &mut request)
         })?;
         posted.push(Posted { request, to, _data: data });
         Ok(())
@@ -396,12 +436,34 @@ impl Transport for Mpi {
 
     fn here(&self) -> usize {
         let said = std::env::var("OMPI_COMM_WORLD_LOCAL_SIZE").ok();
-        said.and_then(|n| n.parse().ok()).unwrap_or(self.size)
+        said.and_then(|n| n.parse().ok()).unwrap_or(self.size())
     }
 
     /// The library looks for messages without end.
     fn sleeps(&self) -> bool {
         false
+    }
+
+    fn can_shrink(&self) -> bool {
+        self.library.ulfm.is_some()
+    }
+
+    fn shrink(&self, moment: &Moment<'_>) -> Result<()> {
+        let Some(ulfm) = &self.library.ulfm else {
+            return Err(Error::bug("this MPI library ends with the first process that is lost"));
+        };
+        let (before, mut made) = (self.world(), Err(0));
+        self.call(moment, usize::from(before.rank == 0), || {
+            made = ulfm.shrink(&before);
+            made.err().unwrap_or(0)
+        })?;
+        // What was on its way stays where it is: the library may still look at it.
+        let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *posted).leak();
+        if let Ok(comm) = made {
+            *self.world.lock().unwrap_or_else(PoisonError::into_inner) = self.library.enter(comm);
+        }
+        Ok(())
     }
 
     fn reduces(&self, dtype: DType) -> bool {
@@ -425,12 +487,13 @@ impl Transport for Mpi {
             Reduce::Min => l.min,
         };
         // Whose fault a wait is, the library does not say: any other process may be it.
-        let other = usize::from(self.rank == 0);
+        let World { comm, rank, .. } = self.world();
+        let other = usize::from(rank == 0);
         for part in data.chunks_mut(1 << 30) {
             let count = (part.len() / dtype.size()) as c_int;
             // SAFETY: the buffer has this many elements.
             self.call(moment, other, || unsafe {
-                (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, l.world)
+                (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, comm)
             })?;
         }
         Ok(())
