@@ -141,7 +141,7 @@ fn count(mut command: Command) -> u64 {
 /// 256x512 numbers between -4 and 4, as an .npy file.
 fn feed(path: &Path) {
     let mut header = "{'descr': '<f4', 'fortran_order': False, 'shape': (256, 512), }".to_string();
-    while (header.len() + 11) % 64 != 0 {
+    while !(header.len() + 11).is_multiple_of(64) {
         header.push(' ');
     }
     header.push('\n');
