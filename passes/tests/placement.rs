@@ -363,12 +363,7 @@ fn loops_and_branches_on_two_tasks_are_errors_with_both() {
             "(_i, y) = while (i = 0, y = x) i < 3 {{\n z = exp(y) {a}\n w = sin(z) {b}\n \
              yield i + 1, w\n }}"
         ),
-        // Its condition and its body.
-        format!(
-            "(_i, y) = while (i = 0, y = x) sum(sin(y) {a}) < 3.0 {{\n w = sin(y) {b}\n \
-             yield i + 1, w\n }}"
-        ),
-        // Two branches, and one branch and its condition.
+        // Two branches.
         format!(
             "y = if sum(x) > 0.0 {{\n p = exp(x) {a}\n yield p\n }} else {{\n q = sin(x) {b}\n yield q\n }}"
         ),
