@@ -160,6 +160,9 @@ impl Reader {
             self.epoch += 1 + records / whole;
             self.record = 0;
             records %= whole;
+            if self.info.epochs != 0 && self.epoch > self.info.epochs {
+                return Err(self.absent(records));
+            }
         }
         Ok(())
     }
