@@ -365,7 +365,7 @@ fn loops_and_branches_on_two_tasks_are_errors_with_both() {
         ),
         // Its condition and its body.
         format!("(_i, y) = while (i = 0, y = x) low(y) {{\n w = sin(y) {b}\n yield i + 1, w\n }}"),
-        // Two branches, and one branch and its condition.
+        // Two branches.
         format!(
             "y = if sum(x) > 0.0 {{\n p = exp(x) {a}\n yield p\n }} else {{\n q = sin(x) {b}\n yield q\n }}"
         ),
