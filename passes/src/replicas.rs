@@ -150,8 +150,8 @@ fn buckets(func: &Func, region: RegionId, group: Vec<NodeId>) -> Vec<Bucket> {
 /// Bytes of a value; what is not known before the program runs counts as small.
 fn size(func: &Func, value: ValueId) -> i64 {
     let ty = func.ty(value);
-    let sizes = ty.shape.iter().map(|d| d.as_const());
-    let elements = sizes.fold(Some(1i64), |n, d| Some(n?.saturating_mul(d?)));
+    let mut sizes = ty.shape.iter().map(|d| d.as_const());
+    let elements = sizes.try_fold(1i64, |n, d| Some(n.saturating_mul(d?)));
     elements.unwrap_or(0).saturating_mul(ty.dtype.size() as i64)
 }
 
