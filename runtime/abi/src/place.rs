@@ -512,12 +512,9 @@ impl Placer<'_> {
                 _ => drop(values.at.insert(home, both)),
             }
         }
-        for (home, b) in other.at {
-            values.at.entry(home).or_insert(b);
-            if let Some(buf) = other.as_buffer.get(&home) {
-                values.as_buffer.entry(home).or_insert(*buf);
-            }
-        }
+        // What one branch alone has written is nobody's afterwards, and may not be there.
+        values.at.retain(|home, _| other.at.contains_key(home));
+        values.as_buffer.retain(|home, _| other.as_buffer.contains_key(home));
         let cond = self.at(cond, HOST);
         let (then, otherwise) = (self.steps(yes), self.steps(no));
         list.push((Step::If { cond, then, otherwise }, HOST));
@@ -815,6 +812,20 @@ mod tests {
         // What only one of them has on the GPU goes up at the end of the other.
         let push = Step::Push { stack: 0, src: 0 };
         assert_eq!(placed(vec![launch(7, 2), push, branch, launch(1, 3)]), "k?d[uk|?u]kd");
+    }
+
+    #[test]
+    fn what_one_branch_alone_has_written_is_not_copied_later() {
+        let (push, pop) =
+            (Step::Push { stack: 0, src: 0 }, Step::Pop { stack: 0, dst: 4, name: "s".into() });
+        let (then, otherwise) = (Steps::serial(vec![launch(4, 0)]), Steps::serial(vec![]));
+        let branch = Step::If { cond: 7, then, otherwise };
+        let head = Steps::serial(vec![launch(7, 2)]);
+        let body = Steps::serial(vec![pop, print(4)]);
+        let loops = Step::While { head, cond: 7, body };
+        // The loop uses the same memory on the CPU for values of its own.
+        let steps = vec![launch(7, 2), push, branch, loops, launch(1, 2)];
+        assert_eq!(placed(steps), "k?d[uk|][kd|?p]kd");
     }
 
     #[test]
