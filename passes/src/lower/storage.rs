@@ -187,22 +187,23 @@ impl Storages {
         layout.slots
     }
 
+    /// Storages that need a slot, with their lives.
+    fn homeless(&self) -> impl Iterator<Item = (StorageId, (u32, u32))> + '_ {
+        let list = (0u32..).map(StorageId).zip(&self.list);
+        let needs = list.filter(|(_, s)| s.merged.is_none() && s.home.is_none());
+        needs.filter_map(|(id, _)| Some((id, self.span(id)?)))
+    }
+
     /// Slots for all storages, with so many bytes more than necessary (at two
     /// sizes of run-time dims) to let steps run at the same time.
     fn layout(&self, order: &Order, mut room: [i64; 2]) -> Layout {
         let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut deaths: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
-        for i in 0..self.list.len() {
-            let id = StorageId(i as u32);
-            if self.list[i].merged.is_some() || self.list[i].home.is_some() {
-                continue;
-            }
-            if let Some((first, last)) = self.span(id) {
-                births.entry(first).or_default().push(id);
-                deaths.entry(last).or_default().push(id);
-                last_use.insert(id, last);
-            }
+        for (id, (first, last)) in self.homeless() {
+            births.entry(first).or_default().push(id);
+            deaths.entry(last).or_default().push(id);
+            last_use.insert(id, last);
         }
         let whole = room;
         let mut layout = Layout::default();
@@ -254,15 +255,9 @@ impl Storages {
     fn packed(&self) -> Option<Layout> {
         let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
-        for i in 0..self.list.len() {
-            let id = StorageId(i as u32);
-            if self.list[i].merged.is_some() || self.list[i].home.is_some() {
-                continue;
-            }
-            if let Some((first, last)) = self.span(id) {
-                births.entry(first).or_default().push(id);
-                last_use.insert(id, last);
-            }
+        for (id, (first, last)) in self.homeless() {
+            births.entry(first).or_default().push(id);
+            last_use.insert(id, last);
         }
         // What takes another's place goes where that is.
         let mut units: Vec<Unit> = vec![];
