@@ -271,6 +271,32 @@ fn instruction_sets_that_fuse_give_the_same_bits() {
     }
 }
 
+/// Columns that lie where they are, a panel at a time, and in blocks that no cache holds:
+/// the portable set may round apart, the others may not.
+#[test]
+fn wide_products_agree_however_columns_are_read() {
+    let mut r = Random(14);
+    let pool = Pool::new(2);
+    for (m, n, k) in [(5, 700, 410), (20, 1100, 500), (64, 523, 390), (130, 1060, 400)] {
+        let (trans_a, trans_b) = (false, false);
+        let case = Case { m, n, k, batch: 1, trans_a, trans_b, share_b: false };
+        let mut d = case.data::<f32>(&mut r);
+        let want = case.naive(&d);
+        let mut first: Option<Vec<u32>> = None;
+        for kernels in arch::all_f32() {
+            let args = case.args(&mut d);
+            // SAFETY: the operands have the sizes of the case; the CPU has the set.
+            unsafe { real(kernels, &pool, &args, None) };
+            case.compare(&d.c, &want, 1e-4);
+            let bits: Vec<u32> = d.c.iter().map(|v| v.to_bits()).collect();
+            if kernels.name != "portable" {
+                assert!(first.is_none_or(|f| f == bits), "{} {case:?}", kernels.name);
+                first = Some(bits);
+            }
+        }
+    }
+}
+
 #[test]
 fn threads_change_no_bit() {
     let mut r = Random(9);

@@ -406,8 +406,11 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
     let job = ByWindows::<E>::new(c, kernels.nr, finished);
     let (m, n, k, matrices) = (job.to, job.plan.pixels(), job.k(), c.batch * c.groups);
     let mut parts = parts_of(pool, [m, n, k, matrices]);
+    // Where windows are gathered and there are pixels enough, each part has pixels of its
+    // own, and all filters.
+    let pixels = !whole(c) && !job.across && n >= 2 * pool.threads() * kernels.nr;
     if m > n {
-        // Channels are cut, and each part gathers the pixels again.
+        // Each part gathers the pixels of others again, or reads the filters of others.
         parts = parts.min(pool.threads());
     }
     let width = if job.across { kernels.nr } else { kernels.even(m) };
@@ -427,7 +430,7 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
         let grid = Grid::new(parts, matrices, (n, kernels.mr()), (m, width));
         grid.run(pool, &|part, pixels, channels| run(part, channels, pixels));
     } else {
-        let grid = Grid::new(parts, matrices, (m, width), (n, kernels.nr));
+        let grid = Grid::cut(parts, matrices, (m, width), (n, kernels.nr), n >= m || pixels);
         grid.run(pool, &run);
     }
 }

@@ -189,7 +189,9 @@ pub unsafe fn conv(
     let least = (bytes / FILTER_BYTES).clamp(8, 48);
     let rows = parts.min(strips).min(strips * across / least).max(1);
     let panels = shape.to.div_ceil(kernels.nr);
-    let columns = parts.min(pool.threads()).div_ceil(rows).min(panels.div_ceil(2));
+    let columns = parts.min(pool.threads()).div_ceil(rows).min(panels.div_ceil(2)).max(1);
+    // Reading all filters for few tiles is still better than waiting.
+    let rows = rows.max(parts.min(pool.threads()) / columns).min(strips);
     pool.run(rows * columns, &|part| {
         let (row, column) = (part / columns, part % columns);
         let channel = |column: usize| (panels * column / columns * kernels.nr).min(shape.to);

@@ -23,10 +23,26 @@ const NC: usize = 1024;
 /// Columns after which a finished block is handed on: while it is in L2, and wide
 /// enough that what its epilogue reads and writes beside it comes in long runs.
 const GROUP: usize = 512;
-/// Up to this many rows the right operand is not worth packing.
+/// Bytes of packed columns that stay in L2 while rows pass by.
+const NEAR: usize = 512 << 10;
+/// Bytes of a left operand that stays in L2 while columns pass it by, of the columns of a
+/// block then, and of their results.
+const A_BYTES: usize = 512 << 10;
+const B_BYTES: usize = 192 << 10;
+const GATHERED_BYTES: usize = 512 << 10;
+const C_BYTES: usize = 256 << 10;
+/// Columns of such a block at least: lines beside each other come faster.
+const LEAST_COLUMNS: usize = 128;
+/// Up to this many rows the right operand is not worth packing; and up to so many where the
+/// left one stays.
 const DIRECT_B_ROWS: usize = 64;
+const DIRECT_B_BESIDE: usize = 12;
+/// But a panel of it at a time is, if its steps are this many bytes apart: they are on
+/// many pages, and in few sets of a cache. So many bytes, times rows, pay for the packing.
+const PANEL_STEP: usize = 2 << 10;
+const PANEL_PAYS: usize = 64 << 10;
 /// Up to this many columns, or rows, the left operand is not worth packing.
-const DIRECT_A_COLUMNS: usize = 256;
+const DIRECT_A_COLUMNS: usize = 64;
 const DIRECT_A_ROWS: usize = 128;
 /// Nor is one whose rows lie side by side, if the steps are no further apart than this.
 const DIRECT_A_STEP: usize = 256;
@@ -92,21 +108,44 @@ unsafe fn blocks<T: Real>(
     let (m, n) = (g.rows.1 - g.rows.0, g.columns.1 - g.columns.0);
     let (packed_a, packed_b) = (g.a.packed(), g.b.packed());
     let (mr, nr) = (packed_a.map_or_else(|| kernels.even(m), |p| p.width), kernels.nr);
-    // Whole tiles, so that no row block ends in a thin one.
-    let row_block = (MC / mr * mr).max(mr);
-    let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= DIRECT_B_ROWS);
+    let size = size_of::<T>();
+    let most = k_blocks(g.k).next().map_or(0, |(_, kc)| kc);
+    // A small left operand that comes packed stays in L2, and columns pass it by: a few are
+    // packed, and used at once for all rows.
+    let stays = packed_a.is_some() && m * g.k * size <= A_BYTES;
+    let (row_block, column_block) = if stays {
+        // What is gathered is gathered again where blocks meet.
+        let bytes = if g.b.direct().is_some() { B_BYTES } else { GATHERED_BYTES };
+        // Finished columns of all rows are handed on from the cache, too.
+        let all = if g.finished.is_some() { C_BYTES / m.max(1) } else { usize::MAX };
+        let columns = (bytes / most.max(1)).min(all) / size / LEAST_COLUMNS * LEAST_COLUMNS;
+        (m.next_multiple_of(mr), columns.clamp(LEAST_COLUMNS, NC))
+    } else {
+        // Whole tiles, so that no row block ends in a thin one.
+        ((MC / mr * mr).max(mr), NC)
+    };
+    let few = if stays { DIRECT_B_BESIDE } else { DIRECT_B_ROWS };
+    let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= few);
     let direct_a = g.a.direct().filter(|(_, lane, step)| match (lane, step) {
         (_, 1) => left_as_is(m, n),
         (1, _) => n <= 2 * nr || (n <= NC && *step <= DIRECT_A_STEP),
-        _ => n <= 2 * nr,
+        _ => false,
     });
+    let by_panel = direct_b.is_some_and(|(_, _, step)| {
+        let apart = step * size;
+        apart >= PANEL_STEP && m * apart >= PANEL_PAYS
+    });
+    // Columns that are packed from where they are in memory, if a block is worth it.
+    let far_b = match (direct_b, packed_b, column_block.min(n) * most * size <= 2 * B_BYTES) {
+        (None, None, true) => g.b.direct().filter(|(_, lane, _)| *lane == 1),
+        _ => None,
+    };
     if packed_b.is_none() {
-        let most = k_blocks(g.k).next().map_or(0, |(_, kc)| kc);
-        grow(b_panels, most * n.min(NC).next_multiple_of(nr) * size_of::<T>());
+        grow(b_panels, most * n.min(column_block).next_multiple_of(nr) * size);
     }
     let (pa, pb) = (a_panels.as_ptr().cast::<T>(), b_panels.as_ptr().cast::<T>());
-    for jc in (0..n).step_by(NC) {
-        let nc = NC.min(n - jc);
+    for jc in (0..n).step_by(column_block) {
+        let nc = column_block.min(n - jc);
         for (k0, kc) in k_blocks(g.k) {
             let (first, last) = (k0 == 0, k0 + kc == g.k);
             // SAFETY: lanes and steps are inside the rectangle; panels have room
@@ -131,8 +170,26 @@ unsafe fn blocks<T: Real>(
                         (false, false) => (g.rows.0, k0 + kc),
                         (false, true) => (row, k0),
                     };
-                    let mut far =
-                        Ahead::new(packed_a.map(|p| p.panel(next.0, next.1, kc)), mc * kc);
+                    let (down, across) = (mc.div_ceil(mr), nc.div_ceil(nr));
+                    let known = !stays || jc == 0 && !last;
+                    let mut far = packed_a.filter(|_| known).map_or(Ahead::none(), |p| {
+                        Ahead::run(p.panel(next.0, next.1, kc), mc * kc, kc, down * across)
+                    });
+                    // So do packed columns, the first time or if they do not stay.
+                    let leaves = nc * kc * size > NEAR || (packed_b.is_some() && ic == 0);
+                    // And the columns that the next block packs.
+                    let next = match (ic + mc < m, last) {
+                        (true, _) => None,
+                        (false, false) => Some((k0 + kc, jc)),
+                        (false, true) => Some((0, jc + column_block)),
+                    };
+                    let mut coming = match (far_b, next) {
+                        (Some((b, _, step)), Some((k, j))) if j < n => {
+                            let at = b.wrapping_add(k * step + g.columns.0 + j);
+                            Ahead::across(at, column_block.min(n - j), step)
+                        }
+                        _ => Ahead::none(),
+                    };
                     if direct_a.is_none() && packed_a.is_none() {
                         g.a.pack(kernels, (row, mc), (k0, kc), mr, pa);
                     }
@@ -140,20 +197,27 @@ unsafe fn blocks<T: Real>(
                         let width = GROUP.min(nc - jg);
                         for j in (jg..jg + width).step_by(nr) {
                             let lanes = nr.min(nc - j);
-                            let (b, b_step) = match (direct_b, packed_b) {
-                                (Some((b, _, step)), _) if lanes == nr => {
-                                    (b.add(k0 * step + column + j), step)
-                                }
-                                (_, Some(packed)) => {
-                                    let panel = packed.panel(column + j, k0, kc);
-                                    if ic == 0 {
-                                        // So do columns; the next panel follows.
-                                        far =
-                                            Ahead::new(Some(panel.wrapping_add(nr * kc)), nr * kc);
-                                    }
-                                    (panel, nr)
-                                }
+                            let as_is = direct_b.filter(|_| lanes == nr);
+                            let as_is =
+                                as_is.map(|(b, _, step)| (b.add(k0 * step + column + j), step));
+                            if as_is.is_some() && by_panel {
+                                // Its columns are in L2, asked for by the ones before.
+                                g.b.pack(kernels, (column + j, nr), (k0, kc), nr, pb);
+                            }
+                            let (b, b_step) = match (as_is, packed_b) {
+                                (Some(_), _) if by_panel => (pb.cast_const(), nr),
+                                (Some(as_is), _) => as_is,
+                                (_, Some(packed)) => (packed.panel(column + j, k0, kc), nr),
                                 _ => (pb.add(j * kc).cast_const(), nr),
+                            };
+                            let mut next_b = match (as_is, j + nr < nc) {
+                                (Some(_), _) if ic > 0 => Ahead::none(),
+                                (Some((b, step)), _) => Ahead::across(b.wrapping_add(nr), nr, step),
+                                (None, _) if !leaves => Ahead::none(),
+                                (None, false) if ic + mc < m => {
+                                    Ahead::run(b.wrapping_sub(j * kc), nr * kc, kc, down)
+                                }
+                                _ => Ahead::run(b.wrapping_add(nr * kc), nr * kc, kc, down),
                             };
                             for i in (0..mc).step_by(mr) {
                                 let rows = mr.min(mc - i);
@@ -165,12 +229,15 @@ unsafe fn blocks<T: Real>(
                                     _ => (pa.add(i * kc).cast_const(), 1, mr),
                                 };
                                 let c = g.c.add((ic + i) * g.c_row + jc + j);
-                                let ahead = far.take(kc).unwrap_or(a);
-                                let tile = match lanes * 2 <= nr {
-                                    false => kernels.tiles[rows - 1],
-                                    true => kernels.narrow[rows - 1],
+                                let ahead =
+                                    next_b.take().or_else(|| far.take()).or_else(|| coming.take());
+                                let (ahead, far_step) = ahead.unwrap_or((a, 0));
+                                let tile = match (lanes * 2 <= nr, a_row) {
+                                    (true, _) => kernels.narrow[rows - 1],
+                                    (false, 1) => kernels.panel[rows - 1],
+                                    (false, _) => kernels.rows[rows - 1],
                                 };
-                                if lanes == nr {
+                                if lanes == nr || 2 * lanes == nr {
                                     tile(
                                         kc,
                                         a,
@@ -182,6 +249,7 @@ unsafe fn blocks<T: Real>(
                                         g.c_row as isize,
                                         !first,
                                         ahead,
+                                        far_step as isize,
                                     );
                                 } else {
                                     let mut edge = [T::default(); MAX_TILE];
@@ -196,6 +264,7 @@ unsafe fn blocks<T: Real>(
                                         nr as isize,
                                         false,
                                         ahead,
+                                        far_step as isize,
                                     );
                                     copy_edge(&edge, nr, c, g.c_row, rows, lanes, !first);
                                 }
@@ -211,26 +280,45 @@ unsafe fn blocks<T: Real>(
     }
 }
 
-/// What tiles ask for while they compute, because it will be needed next.
+/// What tiles ask for while they compute, because it will be needed next: evenly, since
+/// what is on its way holds up what is needed now.
 struct Ahead<T> {
     at: *const T,
-    /// Elements that are still to be asked for.
-    left: usize,
+    /// Tiles that still ask.
+    tiles: usize,
+    /// Elements from one step of a tile to its next, and from tile to tile.
+    step: usize,
+    tile: usize,
+}
+
+/// Elements of a cache line.
+const fn line<T>() -> usize {
+    CACHE_LINE / size_of::<T>()
 }
 
 impl<T> Ahead<T> {
-    /// `len` elements, or none.
-    fn new(at: Option<*const T>, len: usize) -> Ahead<T> {
-        Ahead { at: at.unwrap_or(std::ptr::null()), left: if at.is_some() { len } else { 0 } }
+    fn none() -> Ahead<T> {
+        Ahead { at: std::ptr::null(), tiles: 0, step: 0, tile: 0 }
     }
 
-    /// What a tile of `steps` steps asks for, a line in each.
-    fn take(&mut self, steps: usize) -> Option<*const T> {
-        let at = (self.left > 0).then_some(self.at)?;
-        let len = steps * (CACHE_LINE / size_of::<T>());
-        self.at = at.wrapping_add(len);
-        self.left = self.left.saturating_sub(len);
-        Some(at)
+    /// `len` elements one after another, by `tiles` tiles of `steps` steps.
+    fn run(at: *const T, len: usize, steps: usize, tiles: usize) -> Ahead<T> {
+        let step = len.div_ceil((steps * tiles).max(1)).min(line::<T>());
+        let tile = steps * step;
+        Ahead { at, tiles: len.div_ceil(tile.max(1)), step, tile }
+    }
+
+    /// `len` elements of each step, which are `step` apart.
+    fn across(at: *const T, len: usize, step: usize) -> Ahead<T> {
+        Ahead { at, tiles: len.div_ceil(line::<T>()), step, tile: line::<T>() }
+    }
+
+    /// What the next tile asks for, and how far apart.
+    fn take(&mut self) -> Option<(*const T, usize)> {
+        self.tiles = self.tiles.checked_sub(1)?;
+        let at = self.at;
+        self.at = at.wrapping_add(self.tile);
+        Some((at, self.step))
     }
 }
 

@@ -32,9 +32,9 @@ pub trait Real:
 /// Arguments: `k`; `a` with its strides between rows and between steps of `k`;
 /// `b` with its stride between steps of `k` (`nr` elements are read each step);
 /// `c` with its stride between rows; whether to add to `c`; what will be needed soon,
-/// of which a cache line is asked for in each step.
+/// of which a cache line is asked for in each step, and its stride between steps.
 pub type TileFn<T> =
-    unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool, *const T);
+    unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool, *const T, isize);
 /// `y[0..n] += sum of x[p * x_stride] * b[p * b_stride + 0..n]` for `p` in `0..k`.
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Dot products of `x` with `n` rows of `b`: `y[j] = x[0..k] · b[j * stride..]`.
@@ -67,9 +67,11 @@ pub struct Rows {
 
 pub struct Kernels<T: 'static> {
     pub name: &'static str,
-    /// Tiles of 1, 2, .. rows, two vectors wide.
-    pub tiles: &'static [TileFn<T>],
-    /// The same, one vector wide.
+    /// Tiles of 1, 2, .. rows, two vectors wide, of an `a` that lies row beside row.
+    pub panel: &'static [TileFn<T>],
+    /// The same, of an `a` that lies step beside step.
+    pub rows: &'static [TileFn<T>],
+    /// Tiles one vector wide, of any operands.
     pub narrow: &'static [TileFn<T>],
     /// Columns of a tile.
     pub nr: usize,
@@ -87,7 +89,7 @@ pub struct Kernels<T: 'static> {
 impl<T> Kernels<T> {
     /// Most rows of a tile.
     pub fn mr(&self) -> usize {
-        self.tiles.len()
+        self.panel.len()
     }
 
     /// Rows of a tile such that `rows` rows are as many tiles as need be, all of
@@ -99,6 +101,8 @@ impl<T> Kernels<T> {
 
 /// Largest `mr * nr` of any instruction set.
 pub const MAX_TILE: usize = 12 * 32;
+/// Most rows of a tile of any instruction set.
+const MAX_ROWS: usize = 12;
 /// Most lanes of a vector of any instruction set.
 pub const MAX_LANES: usize = 16;
 
@@ -200,6 +204,12 @@ pub trait Simd {
         })
     }
 
+    /// The same address, of which the compiler no longer knows how it is computed.
+    #[inline(always)]
+    fn apart(p: *const Self::T) -> *const Self::T {
+        p
+    }
+
     /// Asks for the cache line at `p`, which need not exist.
     #[inline(always)]
     fn prefetch(_: *const Self::T) {}
@@ -215,7 +225,7 @@ pub trait Simd {
 /// The pointers but `ahead` are valid for the strides and sizes given; the CPU has `S`.
 #[inline(always)]
 #[allow(clippy::too_many_arguments, reason = "a kernel's operands, kept in registers")]
-pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
+pub unsafe fn tile<S: Simd, const R: usize, const V: usize, const A: u8>(
     k: usize,
     a: *const S::T,
     a_row: isize,
@@ -226,34 +236,66 @@ pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
     c_row: isize,
     add: bool,
     ahead: *const S::T,
+    ahead_step: isize,
 ) {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
-        let zero = S::splat(S::T::default());
-        let mut sums = [[zero; V]; R];
+        let mut sums = [[S::splat(S::T::default()); V]; R];
+        let (mut a, mut b, mut ahead, mut steps) = (a, b, ahead, k);
         // The rows of `c` are far apart and not in cache: they are on their way
         // while `k` runs.
-        for r in 0..R {
-            let c = c.wrapping_offset(r as isize * c_row);
-            S::prefetch(c);
-            S::prefetch(c.wrapping_add(V * S::LANES - 1));
-        }
-        let (mut a, mut b, mut ahead) = (a, b, ahead);
-        for _ in 0..k {
-            S::prefetch_far(ahead);
-            ahead = ahead.wrapping_add(CACHE_LINE / size_of::<S::T>());
-            let mut bs = [zero; V];
-            for (v, x) in bs.iter_mut().enumerate() {
-                *x = S::load(b.add(v * S::LANES));
+        if A != ANY && k >= R * UNROLL {
+            // One row after another: what is on its way holds up the operands.
+            let (mut row, mut left) = (c.cast_const(), R - 1);
+            // Three rows of `a` to a pointer, and four steps: addresses take few registers,
+            // and few instructions.
+            let mut rows = [a; MAX_ROWS / 3];
+            for (g, row) in rows.iter_mut().enumerate() {
+                *row = a.wrapping_offset(3 * g as isize * a_row);
             }
-            for (r, sum) in sums.iter_mut().enumerate() {
-                let x = S::splat(*a.offset(r as isize * a_row));
-                for v in 0..V {
-                    sum[v] = S::fma(x, bs[v], sum[v]);
+            while steps >= UNROLL {
+                ask::<S, V>(row);
+                row = row.wrapping_offset(if left > 0 { c_row } else { 0 });
+                left = left.saturating_sub(1);
+                for row in &mut rows[..R.div_ceil(3)] {
+                    *row = S::apart(*row);
                 }
+                for u in 0..UNROLL as isize {
+                    S::prefetch_far(ahead.wrapping_offset(u * ahead_step));
+                    let b = b.wrapping_offset(u * b_step);
+                    let mut starts = [a; R];
+                    for (r, start) in starts.iter_mut().enumerate() {
+                        *start = if A == ROWS {
+                            rows[r / 3].wrapping_offset((r % 3) as isize * a_row + u)
+                        } else {
+                            a.wrapping_offset(u * a_step).wrapping_add(r)
+                        };
+                    }
+                    step::<S, R, V>(&starts, b, &mut sums);
+                }
+                for row in &mut rows[..R.div_ceil(3)] {
+                    *row = row.wrapping_add(UNROLL);
+                }
+                steps -= UNROLL;
+                a = a.wrapping_offset(UNROLL as isize * a_step);
+                b = b.wrapping_offset(UNROLL as isize * b_step);
+                ahead = ahead.wrapping_offset(UNROLL as isize * ahead_step);
             }
+        } else {
+            for r in 0..R {
+                ask::<S, V>(c.wrapping_offset(r as isize * c_row));
+            }
+        }
+        for _ in 0..steps {
+            S::prefetch_far(ahead);
+            let mut starts = [a; R];
+            for (r, start) in starts.iter_mut().enumerate() {
+                *start = a.wrapping_offset(r as isize * a_row);
+            }
+            step::<S, R, V>(&starts, b, &mut sums);
             a = a.wrapping_offset(a_step);
             b = b.wrapping_offset(b_step);
+            ahead = ahead.wrapping_offset(ahead_step);
         }
         for (r, sum) in sums.iter().enumerate() {
             let c = c.offset(r as isize * c_row);
@@ -264,6 +306,47 @@ pub unsafe fn tile<S: Simd, const R: usize, const V: usize>(
         }
     }
 }
+
+/// Asks for a row of a tile.
+#[inline(always)]
+fn ask<S: Simd, const V: usize>(row: *const S::T) {
+    S::prefetch(row);
+    S::prefetch(row.wrapping_add(V * S::LANES - 1));
+}
+
+/// One step of a tile, of which the rows are at `starts`. No closures: they would have
+/// the features of their caller only where the compiler inlines them.
+///
+/// # Safety
+/// As [`tile`].
+#[inline(always)]
+unsafe fn step<S: Simd, const R: usize, const V: usize>(
+    starts: &[*const S::T; R],
+    b: *const S::T,
+    sums: &mut [[S::V; V]; R],
+) {
+    // SAFETY: the caller's promise covers every access below.
+    unsafe {
+        let mut bs = [S::splat(S::T::default()); V];
+        for (v, x) in bs.iter_mut().enumerate() {
+            *x = S::load(b.add(v * S::LANES));
+        }
+        for (r, sum) in sums.iter_mut().enumerate() {
+            let x = S::splat(*starts[r]);
+            for v in 0..V {
+                sum[v] = S::fma(x, bs[v], sum[v]);
+            }
+        }
+    }
+}
+
+/// How `a` lies, for [`tile`]: with any strides; row beside row; step beside step.
+pub const ANY: u8 = 0;
+pub const PANEL: u8 = 1;
+pub const ROWS: u8 = 2;
+
+/// Steps that are written out.
+const UNROLL: usize = 4;
 
 /// Rows of `b` taken together by [`axpy`]: enough streams to fill the memory
 /// pipe, few enough for registers.
@@ -426,12 +509,12 @@ macro_rules! kernels {
             use $crate::gemm::kernel as k;
             $(#[target_feature(enable = $features)])?
             #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
-            unsafe fn tile<const R: usize, const V: usize>(
+            unsafe fn tile<const R: usize, const V: usize, const A: u8>(
                 n: usize, a: *const $t, ar: isize, ak: isize, b: *const $t, bk: isize,
-                c: *mut $t, cr: isize, add: bool, ahead: *const $t,
+                c: *mut $t, cr: isize, add: bool, ahead: *const $t, far: isize,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { k::tile::<$simd, R, V>(n, a, ar, ak, b, bk, c, cr, add, ahead) }
+                unsafe { k::tile::<$simd, R, V, A>(n, a, ar, ak, b, bk, c, cr, add, ahead, far) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn axpy(
@@ -506,8 +589,9 @@ macro_rules! kernels {
             }
             k::Kernels {
                 name: $name,
-                tiles: &[$(tile::<$rows, 2>),*],
-                narrow: &[$(tile::<$rows, 1>),*],
+                panel: &[$(tile::<$rows, 2, { k::PANEL }>),*],
+                rows: &[$(tile::<$rows, 2, { k::ROWS }>),*],
+                narrow: &[$(tile::<$rows, 1, { k::ANY }>),*],
                 nr: 2 * <$simd as k::Simd>::LANES,
                 axpy,
                 dot,

@@ -141,17 +141,23 @@ pub(crate) struct Grid {
 
 impl Grid {
     /// About `parts` rectangles, with bounds on multiples of the tile.
-    pub(crate) fn new(
+    pub(crate) fn new(parts: usize, batch: usize, m: (usize, usize), n: (usize, usize)) -> Grid {
+        // A matrix of a batch is the natural part; within one, cut the longer
+        // side, so that less is packed twice.
+        Grid::cut(parts, batch, m, n, n.0 >= m.0)
+    }
+
+    /// The same, with columns cut before rows or the other way round.
+    pub(crate) fn cut(
         parts: usize,
         batch: usize,
         (m, mr): (usize, usize),
         (n, nr): (usize, usize),
+        columns: bool,
     ) -> Grid {
-        // A matrix of a batch is the natural part; within one, cut the longer
-        // side, so that less is packed twice.
         let each = parts.div_ceil(batch.max(1));
         let (tiles_m, tiles_n) = (m.div_ceil(mr), n.div_ceil(nr));
-        let (pm, pn) = if n >= m {
+        let (pm, pn) = if columns {
             let pn = each.min(tiles_n.div_ceil(2)).max(1);
             ((each / pn).clamp(1, tiles_m.max(1)), pn)
         } else {

@@ -14,11 +14,11 @@ pub fn tiles(rounds: usize) -> (usize, f32) {
     let mut operands = vec![0f32; STEPS * CACHE_LINE / size_of::<f32>()];
     operands[..MAX_TILE].fill(0.5);
     let mut sums = [0f32; MAX_TILE];
-    let Some(tile) = kernels.tiles.last() else { return (0, 0.0) };
+    let Some(tile) = kernels.panel.last() else { return (0, 0.0) };
     for _ in 0..rounds {
         let at = operands.as_ptr();
         // SAFETY: the operands have a row and a column of a tile, the sums a tile.
-        unsafe { tile(STEPS, at, 1, 0, at, 0, sums.as_mut_ptr(), columns as isize, false, at) };
+        unsafe { tile(STEPS, at, 1, 0, at, 0, sums.as_mut_ptr(), columns as isize, false, at, 0) };
     }
     (STEPS * rows * columns, sums[rows * columns - 1])
 }

@@ -2,6 +2,7 @@
 
 use super::kernel::{Kernels, Simd, kernels};
 use super::portable;
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 macro_rules! simd {
@@ -81,6 +82,17 @@ macro_rules! simd {
                     unsafe { $every(p) }
                 }
             )?
+
+            #[inline(always)]
+            #[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read there")]
+            fn apart(p: *const $t) -> *const $t {
+                let mut p = p;
+                // SAFETY: no instruction at all.
+                unsafe {
+                    asm!("/* {0} */", inout(reg) p, options(pure, nomem, nostack, preserves_flags))
+                };
+                p
+            }
 
             #[inline(always)]
             fn prefetch(p: *const $t) {
