@@ -66,8 +66,10 @@ fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     if before - after < MIN_SAVED {
         return (func, Saved { entry, before, after: before, repeated: 0 });
     }
-    let (out, repeated) = repeat(graph, &func, turn, &keep, &cut.crossing);
-    (out, Saved { entry, before, after, repeated })
+    let again =
+        |v: ValueId| !keep.contains(&v) && func.def(v).is_some_and(|n| cheap(&func.nodes[n]));
+    let (out, made) = repeat(graph, &func, turn, &cut.crossing, &again);
+    (out, Saved { entry, before, after, repeated: made.len() })
 }
 
 pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {
@@ -89,11 +91,11 @@ pub(crate) fn cheap(node: &Node) -> bool {
 }
 
 /// Whether a value is there without being kept: it is in no buffer of its own.
-fn free(func: &Func, v: ValueId) -> bool {
+pub(crate) fn free(func: &Func, v: ValueId) -> bool {
     func.def(v).map(|n| &func.nodes[n]).is_none_or(|n| is_literal(func, n) || is_read(n))
 }
 
-fn is_read(node: &Node) -> bool {
+pub(crate) fn is_read(node: &Node) -> bool {
     node.op.def().effect == Effect::Read
 }
 
@@ -139,17 +141,19 @@ fn of_updates(func: &Func) -> BTreeSet<NodeId> {
     out
 }
 
-struct Liveness {
+#[derive(Clone)]
+pub(crate) struct Liveness {
     /// Position in the body of the node that defines a value.
-    defined: BTreeMap<ValueId, usize>,
+    pub defined: BTreeMap<ValueId, usize>,
     first_use: BTreeMap<ValueId, usize>,
-    last_use: BTreeMap<ValueId, usize>,
-    sizes: BTreeMap<ValueId, i64>,
+    pub last_use: BTreeMap<ValueId, usize>,
+    /// Bytes of those that count: what belongs to the forward or the backward pass.
+    pub sizes: BTreeMap<ValueId, i64>,
     len: usize,
 }
 
 impl Liveness {
-    fn new(func: &Func) -> Liveness {
+    pub fn new(func: &Func) -> Liveness {
         let body = &func.regions[func.body];
         let mut live = Liveness {
             defined: BTreeMap::new(),
@@ -182,7 +186,12 @@ impl Liveness {
     }
 
     /// The position after which most bytes are needed by later nodes.
-    fn fullest(&self) -> Option<usize> {
+    pub fn fullest(&self) -> Option<usize> {
+        self.most().1
+    }
+
+    /// The most bytes that are needed by later nodes, and after which position.
+    pub fn most(&self) -> (i64, Option<usize>) {
         let mut change = vec![0i64; self.len + 2];
         for (v, size) in &self.sizes {
             let (from, to) = (self.defined[v], self.last_use.get(v).copied().unwrap_or(0));
@@ -198,7 +207,7 @@ impl Liveness {
                 best = (now, Some(at));
             }
         }
-        best.1
+        best
     }
 }
 
@@ -229,7 +238,7 @@ impl Cut {
         let (crossing, passing): (BTreeSet<ValueId>, BTreeSet<ValueId>) =
             live.defined.keys().filter(|v| crosses(v)).partition(|v| early(v));
         let in_memory = operands_of_contractions(func, turn);
-        let overwritten = overwritten(func, live, &crossing);
+        let overwritten = overwritten(func, live, &crossing, &cheap);
         let mut cut = Cut { crossing, passing, in_memory, overwritten, values: BTreeSet::new() };
         let mut stack: Vec<ValueId> = cut.crossing.iter().copied().collect();
         while let Some(v) = stack.pop() {
@@ -279,7 +288,12 @@ impl Cut {
 
 /// What is computed, by nodes that could be repeated, from variables that are
 /// written before its last use or that of a crossing value it leads to.
-fn overwritten(func: &Func, live: &Liveness, crossing: &BTreeSet<ValueId>) -> BTreeSet<ValueId> {
+pub(crate) fn overwritten(
+    func: &Func,
+    live: &Liveness,
+    crossing: &BTreeSet<ValueId>,
+    repeatable: &dyn Fn(&Node) -> bool,
+) -> BTreeSet<ValueId> {
     let nodes = &func.regions[func.body].nodes;
     let mut written: BTreeMap<VarId, usize> = BTreeMap::new();
     for (at, id) in nodes.iter().enumerate() {
@@ -297,7 +311,7 @@ fn overwritten(func: &Func, live: &Liveness, crossing: &BTreeSet<ValueId>) -> BT
         let Some(&v) = node.results.first() else { continue };
         let own = live.last_use.get(&v).filter(|_| crossing.contains(&v));
         let Some(until) = own.max(needed.get(&v)).copied() else { continue };
-        if !cheap(node) {
+        if !repeatable(node) {
             continue;
         }
         for operand in &node.operands {
@@ -443,81 +457,75 @@ impl Flow {
     }
 }
 
-/// Emits the function anew, with values that were not kept computed again
-/// before their first use after the point.
-fn repeat(
+/// Emits the function anew: what crosses the point and is to be computed `again` is
+/// computed before its first use after the point, from what is not. Also returns the new
+/// values by the old ones.
+pub(crate) fn repeat(
     graph: &Graph,
     func: &Func,
     turn: usize,
-    keep: &BTreeSet<ValueId>,
     crossing: &BTreeSet<ValueId>,
-) -> (Func, usize) {
-    let mut out = func.clone();
+    again: &dyn Fn(ValueId) -> bool,
+) -> (Func, BTreeMap<ValueId, ValueId>) {
     let body = func.body;
+    let mut out = func.clone();
     out.regions[body].nodes.clear();
-    let mut again: BTreeMap<ValueId, ValueId> = BTreeMap::new();
-    let mut repeated = 0;
-    let nodes: &[NodeId] = &func.regions[body].nodes;
-    for (at, &id) in nodes.iter().enumerate() {
+    let mut copies = Copies { graph, func, out, again, made: BTreeMap::new() };
+    for (at, &id) in func.regions[body].nodes.iter().enumerate() {
         if at > turn {
             // Nested regions keep what they use: it is not theirs to repeat.
-            let operands = func.nodes[id].operands.clone();
-            for v in &operands {
-                if crossing.contains(v) && !keep.contains(v) {
-                    repeated += compute(graph, func, &mut out, *v, keep, &mut again);
-                }
+            for v in func.nodes[id].operands.iter().filter(|v| crossing.contains(v)) {
+                copies.compute(*v);
             }
-            for operand in &mut out.nodes[id].operands {
-                if let Some(new) = again.get(operand) {
+            for operand in &mut copies.out.nodes[id].operands {
+                if let Some(new) = copies.made.get(operand) {
                     *operand = *new;
                 }
             }
         }
-        out.regions[body].nodes.push(id);
+        copies.out.regions[body].nodes.push(id);
     }
-    (out, repeated)
+    (copies.out, copies.made)
 }
 
-/// Computes `v` from kept values; returns how many nodes that took.
-fn compute(
-    graph: &Graph,
-    func: &Func,
-    out: &mut Func,
-    v: ValueId,
-    keep: &BTreeSet<ValueId>,
-    again: &mut BTreeMap<ValueId, ValueId>,
-) -> usize {
-    let mut count = 0;
-    let mut stack = vec![v];
-    while let Some(&v) = stack.last() {
-        let there = again.contains_key(&v) || keep.contains(&v) || free(func, v);
-        let node = func.def(v).map(|n| &func.nodes[n]).filter(|n| !there && cheap(n));
-        let Some(node) = node else {
+/// What is computed a second time.
+struct Copies<'a> {
+    graph: &'a Graph,
+    func: &'a Func,
+    out: Func,
+    again: &'a dyn Fn(ValueId) -> bool,
+    made: BTreeMap<ValueId, ValueId>,
+}
+
+impl Copies<'_> {
+    /// Whether a value has to be computed again before something can use it.
+    fn missing(&self, v: ValueId) -> bool {
+        !self.made.contains_key(&v) && !free(self.func, v) && (self.again)(v)
+    }
+
+    fn compute(&mut self, v: ValueId) {
+        let mut stack = vec![v];
+        while let Some(&v) = stack.last() {
+            let node = self.func.def(v).map(|n| &self.func.nodes[n]);
+            let Some(node) = node.filter(|_| self.missing(v)) else {
+                stack.pop();
+                continue;
+            };
+            let first: Vec<ValueId> =
+                node.operands.iter().filter(|o| self.missing(**o)).copied().collect();
+            if !first.is_empty() {
+                stack.extend(first);
+                continue;
+            }
             stack.pop();
-            continue;
-        };
-        let ready = |o: &ValueId| {
-            again.contains_key(o)
-                || keep.contains(o)
-                || free(func, *o)
-                || !func.def(*o).is_some_and(|n| cheap(&func.nodes[n]))
-        };
-        let missing: Vec<ValueId> = node.operands.iter().filter(|o| !ready(o)).copied().collect();
-        if !missing.is_empty() {
-            stack.extend(missing);
-            continue;
-        }
-        stack.pop();
-        let operands: Vec<ValueId> =
-            node.operands.iter().map(|o| again.get(o).copied().unwrap_or(*o)).collect();
-        let mut b = Builder::new(out, &graph.vars);
-        let mut spec = NodeSpec::new(node.op, &operands, node.attrs.clone(), node.span);
-        spec.device = node.device.clone();
-        // The same op on values of the same types.
-        if let Ok(new) = b.node(spec) {
-            again.insert(v, out.nodes[new].results[0]);
-            count += 1;
+            let operands: Vec<ValueId> =
+                node.operands.iter().map(|o| self.made.get(o).copied().unwrap_or(*o)).collect();
+            let mut b = Builder::new(&mut self.out, &self.graph.vars);
+            let mut spec = NodeSpec::new(node.op, &operands, node.attrs.clone(), node.span);
+            spec.device = node.device.clone();
+            // The same op on values of the same types.
+            let new = b.node(spec).map_or(v, |new| self.out.nodes[new].results[0]);
+            self.made.insert(v, new);
         }
     }
-    count
 }

@@ -15,6 +15,7 @@ use crate::mincut::mincut;
 use crate::numerics::numerics;
 use crate::partition::partition;
 use crate::place::place;
+use crate::recompute::recompute;
 use crate::replicas::replicas;
 use crate::sparse::sparse;
 use crate::split::split;
@@ -66,6 +67,9 @@ pub struct PassOptions {
     /// Bytes the gradient of a loop may keep of its iterations at a time; none for
     /// all iterations. Above that, iterations are computed again in the backward pass.
     pub loop_memory: Option<u64>,
+    /// How many eighths of the forward pass of a training step may be computed a second time
+    /// to save memory.
+    pub recompute: u8,
     /// Leave out checks of indices: those out of range are clamped or dropped.
     pub unchecked: bool,
     /// Check every result for NaN and infinities.
@@ -127,6 +131,11 @@ pub const PASSES: &[Pass] = &[
         run: mincut,
     },
     Pass {
+        name: "recompute",
+        description: "compute the forward pass again, piece by piece, to save memory, if asked to",
+        run: recompute,
+    },
+    Pass {
         name: "split",
         description: "reduce large tensors to a scalar by rows, join many tensors a few at a time",
         run: split,
@@ -184,7 +193,18 @@ pub fn run_each(
     after: &mut dyn FnMut(&Ran, &Graph),
 ) -> Result<Graph, Vec<Diag>> {
     tfc_ir::require::keep(&mut graph);
-    for (i, pass) in passes.iter().enumerate() {
+    run_rest(graph, passes, 0, options, after)
+}
+
+/// Runs the passes from the one at `first` on: those before it have run.
+pub fn run_rest(
+    mut graph: Graph,
+    passes: &[&Pass],
+    first: usize,
+    options: &PassOptions,
+    after: &mut dyn FnMut(&Ran, &Graph),
+) -> Result<Graph, Vec<Diag>> {
+    for (i, pass) in passes.iter().enumerate().skip(first) {
         let start = Instant::now();
         let gradient_terms = passes[i..].iter().any(|p| p.name == "egraph");
         let passed = (pass.run)(graph, &PassOptions { gradient_terms, ..options.clone() })?;
