@@ -259,6 +259,9 @@ fn nvidias_assembler_takes_every_kernel() {
         assemble(&ptxas, dir.path(), name, *arch, &ptx::module(entries))
     });
     assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    // The kernels of the runtime itself.
+    let scale = tfc_runtime::cuda::nccl::scale::PTX;
+    assemble(&ptxas, dir.path(), "scale", 70, scale).unwrap_or_else(|e| panic!("{e}"));
 }
 
 /// What the assembler makes of the main kinds of kernels, for each GPU: nothing is spilled,

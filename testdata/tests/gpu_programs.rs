@@ -54,6 +54,7 @@ fn use_simulator() {
         // SAFETY: nothing here reads the environment but through Rust's own lock.
         unsafe {
             std::env::set_var("TFC_CUDA", driver());
+            std::env::set_var("TFC_NCCL", jobs::library());
             std::env::set_var("TFC_SIM", "limit=3000000,devices=2");
         }
     });
@@ -282,6 +283,8 @@ const RANDOM: u64 = 4;
 
 #[path = "gpu_programs/devices.rs"]
 mod devices;
+#[path = "gpu_programs/jobs.rs"]
+mod jobs;
 
 /// The program that people build first is small, with code for two kinds of GPUs.
 #[test]

@@ -331,7 +331,11 @@ impl EntryCheck<'_> {
         }
         let on = |b: BufId| self.buf(b).map(|b| b.device);
         let here = match step {
-            Step::Launch(_) | Step::MatMul(_) | Step::Conv(_) | Step::Call(_) => {
+            Step::Launch(_)
+            | Step::MatMul(_)
+            | Step::Conv(_)
+            | Step::Call(_)
+            | Step::Exchange(_) => {
                 let mut here = true;
                 step.buffers(&mut |b, _| here &= on(b) == Ok(device));
                 here

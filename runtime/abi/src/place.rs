@@ -19,7 +19,9 @@
 //! - The steps of the plan stay in their order, and waits are worked out anew.
 //! - A variable is on one device. What another device writes to it is copied there at
 //!   once, so that it can be given back at any time.
-//! - Params and results are on the CPU, as is every step that does more than compute.
+//! - Params and results are on the CPU, as is every step that does more than compute, but
+//!   for exchanges: with one GPU, those that its library can do are steps of it. Which
+//!   they are follows from the plan alone, so that all processes of a job agree.
 //! - A stack is on one device: where what is first put on it was computed, or with several
 //!   GPUs on the CPU. The CPU counts what is on it, and has the elements copied there.
 
@@ -73,8 +75,10 @@ impl Plan {
 pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     let mut out = Plan { devices: vec![Device::host()], entries: vec![], ..plan.clone() };
     out.devices.extend(plan.gpus().iter().map(|n| Device::cuda(first + n)));
+    let one = plan.gpus().len() == 1;
     let computes_on = |entry: u32, step: &Step, asked: Option<u32>| match step {
         Step::Push { .. } | Step::Pop { .. } => HOST,
+        Step::Exchange(x) if !one || !by_gpus(x, &plan.entries[entry as usize]) => HOST,
         _ if runs(entry, step) => plan.device_for(asked),
         _ => HOST,
     };
@@ -82,7 +86,6 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     let stacks: Vec<BTreeMap<u32, DeviceId>> =
         of_entries.map(|(i, e)| stack_homes(e, &|s, asked| computes_on(i, s, asked))).collect();
     // Of several GPUs none has all that a loop keeps: then it is the CPU.
-    let one = plan.gpus().len() == 1;
     let runs_on = |entry: u32, step: &Step, asked: Option<u32>| match step {
         Step::Push { stack, .. } | Step::Pop { stack, .. } => {
             stacks[entry as usize].get(stack).copied().filter(|_| one).unwrap_or(HOST)
@@ -107,6 +110,13 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
         out.entries.push(placer.out);
     }
     Placed { plan: out, origins }
+}
+
+/// Whether NCCL combines tensors as the CPU does: the larger of two floats is a NaN here if
+/// either is, and there the other one.
+fn by_gpus(x: &Exchange, entry: &Entry) -> bool {
+    let float = |b: &BufId| entry.buffers[*b as usize].dtype.is_float();
+    matches!(x.combine, Combine::Mean | Combine::Sum) || !x.bufs.iter().any(float)
 }
 
 /// A stack is where what is first put on it was computed.
@@ -164,6 +174,7 @@ fn device_of(step: &Step, asked: Option<u32>, runs_on: &RunsOn<'_>) -> DeviceId 
         | Step::Conv(_)
         | Step::Copy { .. }
         | Step::Call(_)
+        | Step::Exchange(_)
         | Step::Push { .. }
         | Step::Pop { .. } => runs_on(step, asked),
         _ => HOST,
@@ -740,6 +751,25 @@ mod tests {
         // A copy to the result goes straight there.
         let copy = Step::Copy { src: 2, dst: 1 };
         assert_eq!(placed(vec![launch(2, 0), copy]), "ukd");
+    }
+
+    #[test]
+    fn exchanges_are_where_their_tensors_are_unless_nccl_would_lose_a_nan() {
+        let exchange = |combine| {
+            let (name, place) = (String::new(), String::new());
+            Step::Exchange(Exchange { combine, bufs: vec![3], name, place })
+        };
+        let on = |combine| {
+            let steps = vec![launch(3, 0), exchange(combine), launch(1, 3)];
+            let placed = place(&plan(steps), 0, &|_, _| true).plan;
+            placed.check().unwrap();
+            let steps = &placed.entries[0].steps;
+            let at = steps.iter().position(|s| matches!(s, Step::Exchange(_))).unwrap();
+            (steps.dispatch()[at].device, steps.len())
+        };
+        // Up, the kernel, the exchange, the kernel, down; or down and up around it.
+        assert_eq!([Combine::Mean, Combine::Sum].map(on), [(1, 5); 2]);
+        assert_eq!([Combine::Max, Combine::Min].map(on), [(HOST, 7); 2]);
     }
 
     /// A plan whose steps are placed: 0 on the CPU, 1 on `/gpu:0`, 2 on `/gpu:3`.

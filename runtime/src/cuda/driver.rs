@@ -95,6 +95,7 @@ driver! {
     event_create = "cuEventCreate", fn(*mut Handle, c_uint);
     event_destroy = "cuEventDestroy_v2", fn(Handle);
     event_record = "cuEventRecord", fn(Handle, Handle);
+    event_query = "cuEventQuery", fn(Handle);
     launch = "cuLaunchKernel", fn(
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle,
         *mut *mut c_void, *mut *mut c_void,
@@ -117,6 +118,7 @@ pub mod value {
     pub const NO_BINARY_FOR_GPU: c_int = 209;
     pub const INVALID_PTX: c_int = 218;
     pub const UNSUPPORTED_PTX_VERSION: c_int = 222;
+    pub const NOT_READY: c_int = 600;
     pub const SYSTEM_DRIVER_MISMATCH: c_int = 803;
 
     pub const ATTRIBUTE_PROCESSORS: c_int = 16;

@@ -5,20 +5,24 @@
 //! | [`driver`] | the functions of `libcuda.so.1`, found when they are needed |
 //! | [`memory`] | memory of a GPU, and memory to copy through |
 //! | [`sequence`] | steps that follow one another: streams, events, CUDA graphs |
+//! | [`nccl`] | exchanges with the GPUs of other processes |
 //!
-//! Nothing of the runtime refers to this module but [`TFC_CUDA`], which programs with code
-//! for GPUs name in their descriptor: the others are linked without it.
+//! Nothing of the runtime refers to this module but [`TFC_CUDA`] and [`nccl::TFC_NCCL`], of
+//! which programs with code for GPUs name one in their descriptor: the others are linked
+//! without it.
 //!
 //! A GPU's context, its code and its streams are one [`Gpu`], which everything made on it
 //! keeps alive; what was allocated is freed before the context is given back.
 
 pub mod driver;
 mod memory;
+pub mod nccl;
 mod sequence;
 
-use crate::device::{Accelerator, Memory, Sequence, Task};
+use crate::device::{Accelerator, Memory, Sequence, Task, What};
 use crate::error::{Error, ErrorCode, Result};
 use crate::io::inflate::inflate;
+use crate::net::direct::{Engine, Hindrance};
 use driver::{Driver, Handle, value};
 use memory::{Block, Pinned};
 use sequence::{STREAMS, Tasks};
@@ -32,18 +36,42 @@ use tfc_abi::plan::{DeviceId, HOST, Plan, Step};
 
 /// Starts the GPUs of these numbers, with the best version of the program's code that all
 /// of them can run.
-type Open = fn(Code, &[u32]) -> Result<Arc<dyn Accelerator>>;
+type Open = fn(Code, &[u32], Option<Connect>) -> Result<Arc<dyn Accelerator>>;
 
 /// What a program's descriptor points at: how to use GPUs.
 #[repr(C)]
 pub struct Entry {
     pub(crate) open: Open,
+    /// How many GPUs there are.
+    pub(crate) count: fn() -> Result<u32>,
     pub(crate) place: PlaceFn,
+    /// For [`Entry::open`]: in programs that can be part of a job.
+    pub(crate) direct: Option<Connect>,
 }
 
 /// See [`Entry`].
 #[unsafe(export_name = "tfc_cuda")]
-pub static TFC_CUDA: Entry = Entry { open, place: place_on };
+pub static TFC_CUDA: Entry = ALONE;
+
+const ALONE: Entry =
+    Entry { open, count: || count(&*the_driver()?), place: place_on, direct: None };
+
+/// How a GPU exchanges tensors with those of other processes, or why it cannot.
+type Connect = fn(&Arc<Gpu>) -> std::result::Result<Arc<dyn Direct>, Hindrance>;
+
+/// See [`Connect`].
+pub(crate) trait Direct: Engine {
+    /// Whether it knows the others.
+    fn is_on(&self) -> bool;
+
+    /// As [`Accelerator::sequence`], of tasks with exchanges among them.
+    fn sequence(
+        self: Arc<Self>,
+        cuda: &Arc<Cuda>,
+        tasks: &[Task],
+        dims: &[i64],
+    ) -> Result<Box<dyn Sequence>>;
+}
 
 /// A plan for the CPU as one that uses the GPU of a number.
 type PlaceFn = fn(&Plan, u32, &dyn Accelerator) -> Placed;
@@ -179,7 +207,7 @@ impl Gpu {
             idle: Mutex::default(),
         };
         gpu.make_current()?;
-        gpu.load(text)?;
+        gpu.module = gpu.compile(text)?;
         let launches = code.kernels.iter().flatten();
         let products = code.contractions.iter().flat_map(|c| &c.launches);
         for entry in launches.chain(products).chain(code.routines.iter().map(|r| &r.launch)) {
@@ -194,8 +222,9 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// Has the driver compile the program's PTX.
-    fn load(&mut self, text: &[u8]) -> Result<()> {
+    /// Has the driver compile PTX, which ends in a zero.
+    fn compile(&self, text: &[u8]) -> Result<Handle> {
+        let mut module = std::ptr::null_mut();
         let mut log = vec![0u8; 2048];
         let mut options = [value::JIT_ERROR_LOG, value::JIT_ERROR_LOG_BYTES];
         // The size is passed as if it were a pointer.
@@ -204,14 +233,15 @@ impl Gpu {
         // SAFETY: the text ends in a zero, and the options say how long the log is.
         let status = unsafe {
             (self.driver.module_load)(
-                &raw mut self.module,
+                &raw mut module,
                 text.as_ptr().cast(),
                 options.len() as c_uint,
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
             )
         };
-        self.driver.check(status, "loading the program's code").map_err(|e| {
+        let loaded = self.driver.check(status, "loading the program's code");
+        loaded.map(|()| module).map_err(|e| {
             let end = log.iter().position(|b| *b == 0).unwrap_or(0);
             match String::from_utf8_lossy(&log[..end]).lines().next() {
                 Some(said) => e.note(format!("it says: {said}")),
@@ -294,6 +324,9 @@ pub(crate) struct Cuda {
     code: GpuVersion,
     /// Where empty buffers are, on each GPU.
     nothing: Vec<Block>,
+    connect: Option<Connect>,
+    /// See [`Direct`]; once it was asked for.
+    direct: OnceLock<Arc<dyn Direct>>,
 }
 
 /// Streams of every GPU, for one run.
@@ -316,7 +349,7 @@ impl Drop for Lease<'_> {
 /// programs use them.
 const PTX: [(u32, u32); 2] = [(9000, 60), (11000, 70)];
 
-fn open(code: Code, numbers: &[u32]) -> Result<Arc<dyn Accelerator>> {
+fn open(code: Code, numbers: &[u32], connect: Option<Connect>) -> Result<Arc<dyn Accelerator>> {
     let driver = the_driver()?;
     let (release, count) = (version(&driver)?, count(&driver)?);
     let mut handles = vec![];
@@ -357,7 +390,8 @@ fn open(code: Code, numbers: &[u32]) -> Result<Arc<dyn Accelerator>> {
     let gpus = handles.iter().map(|d| Gpu::new(&driver, *d, &version, &text).map(Arc::new));
     let gpus: Vec<Arc<Gpu>> = gpus.collect::<Result<_>>()?;
     let nothing = gpus.iter().map(|g| Block::new(g, 0)).collect::<Result<Vec<_>>>()?;
-    let cuda = Cuda { driver, gpus, code: version, nothing };
+    let direct = OnceLock::new();
+    let cuda = Cuda { driver, gpus, code: version, nothing, connect, direct };
     let zeros = vec![0; cuda.nothing[0].len()];
     for (i, block) in (1u32..).zip(&cuda.nothing) {
         // SAFETY: the block is as long as the zeros.
@@ -468,7 +502,26 @@ impl Accelerator for Handed {
         self.0.at_once(device, give, "a copy within the GPU")
     }
 
+    fn engine(&self) -> std::result::Result<Arc<dyn Engine>, Hindrance> {
+        let cuda = &self.0;
+        if let Some(known) = cuda.direct.get() {
+            return Ok(known.clone());
+        }
+        let [gpu] = &cuda.gpus[..] else { return Err(Hindrance::SeveralGpus) };
+        let connect = cuda.connect.ok_or(Hindrance::Missing)?;
+        let direct = connect(gpu)?;
+        Ok(cuda.direct.get_or_init(|| direct).clone())
+    }
+
+    fn exchanges(&self) -> bool {
+        self.0.direct.get().is_some_and(|d| d.is_on())
+    }
+
     fn sequence(&self, tasks: &[Task], dims: &[i64]) -> Result<Box<dyn Sequence>> {
-        Ok(Box::new(Tasks::new(&self.0, tasks, dims)?))
+        let exchange = |t: &Task| matches!(t.what, What::Exchange { .. });
+        match self.0.direct.get().filter(|_| tasks.iter().any(exchange)) {
+            Some(direct) => direct.clone().sequence(&self.0, tasks, dims),
+            None => Ok(Box::new(Tasks::new(&self.0, tasks, dims)?)),
+        }
     }
 }

@@ -158,6 +158,7 @@ impl Tasks {
                     false => vec![Order::Across { from, src, dst, bytes }],
                 }
             }
+            What::Exchange { .. } => return Err(missing("an exchange")),
         })
     }
 
@@ -278,6 +279,28 @@ impl Tasks {
     }
 }
 
+impl Tasks {
+    /// Streams of the first GPU that it uses.
+    pub fn streams(&self) -> usize {
+        self.used[0]
+    }
+
+    /// Gives the driver all tasks; whatever follows on the first of these streams follows
+    /// all of them.
+    pub fn start(&mut self, streams: &[Vec<Handle>]) -> Result<()> {
+        self.runs += 1;
+        // Across GPUs, events would have to be recorded too.
+        if self.runs == 2 && self.used.iter().filter(|n| **n > 0).count() == 1 && self.used[0] > 0 {
+            self.graph = self.record(streams);
+        }
+        let Some(graph) = self.graph else { return self.submit(streams) };
+        self.cuda.gpus[0].make_current()?;
+        // SAFETY: the graph's memory is what it was recorded with.
+        let status = unsafe { (self.cuda.driver.graph_launch)(graph, streams[0][0]) };
+        self.cuda.driver.check(status, "a step")
+    }
+}
+
 impl Sequence for Tasks {
     fn run(&mut self) -> Result<()> {
         if self.list.is_empty() {
@@ -285,23 +308,10 @@ impl Sequence for Tasks {
         }
         let cuda = self.cuda.clone();
         let streams = cuda.lease(&self.used)?;
-        self.runs += 1;
-        // Across GPUs, events would have to be recorded too.
-        if self.runs == 2 && self.used.iter().filter(|n| **n > 0).count() == 1 && self.used[0] > 0 {
-            self.graph = self.record(&streams.handles);
-        }
+        self.start(&streams.handles)?;
         cuda.gpus[0].make_current()?;
-        let first = streams.handles[0][0];
-        match self.graph {
-            Some(graph) => {
-                // SAFETY: the graph's memory is what it was recorded with.
-                let status = unsafe { (cuda.driver.graph_launch)(graph, first) };
-                cuda.driver.check(status, "a step")?;
-            }
-            None => self.submit(&streams.handles)?,
-        }
         // SAFETY: the stream is ours.
-        let status = unsafe { (cuda.driver.stream_synchronise)(first) };
+        let status = unsafe { (cuda.driver.stream_synchronise)(streams.handles[0][0]) };
         cuda.driver.check(status, "a step")
     }
 

@@ -3,7 +3,7 @@
 //! Parameters are the driver's; see NVIDIA's CUDA Driver API for what each means.
 #![allow(non_snake_case, clippy::missing_safety_doc, clippy::too_many_arguments)]
 
-use crate::sim::{Command, INVALID_VALUE, NO_DEVICE, Status, sim};
+use crate::sim::{Command, INVALID_VALUE, NO_DEVICE, Status, Together, Work, sim};
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
@@ -20,6 +20,18 @@ fn handle(id: usize) -> Handle {
 
 fn status(done: Result<(), Status>) -> Status {
     done.err().unwrap_or(0)
+}
+
+/// Others may use the driver while other processes are waited for.
+fn synchronise(stream: usize) -> Status {
+    loop {
+        let done = sim().synchronise(stream);
+        match done {
+            Ok(true) => return 0,
+            Ok(false) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(status) => return status,
+        }
+    }
 }
 
 /// Writes what a call gives, or its status.
@@ -205,7 +217,8 @@ driver! {
         let pushed = sim.push(stream.addr(), Command::Down { device, dst: at, src, len });
         // Other memory of the CPU is waited for.
         let waits = pushed.is_ok() && !sim.is_pinned(at, len) && !sim.is_capturing(stream.addr());
-        status(if waits { sim.synchronise(stream.addr()) } else { pushed })
+        drop(sim);
+        if waits { synchronise(stream.addr()) } else { status(pushed) }
     }
 
     fn cuMemcpyDtoDAsync_v2(dst: u64, src: u64, len: usize, stream: Handle) {
@@ -243,7 +256,7 @@ driver! {
     }
 
     fn cuStreamSynchronize(stream: Handle) {
-        status(sim().synchronise(stream.addr()))
+        synchronise(stream.addr())
     }
 
     fn cuStreamWaitEvent(stream: Handle, event: Handle, _flags: c_uint) {
@@ -263,6 +276,10 @@ driver! {
 
     fn cuEventRecord(event: Handle, stream: Handle) {
         status(sim().record(event.addr(), stream.addr()))
+    }
+
+    fn cuEventQuery(event: Handle) {
+        status(sim().query(event.addr()))
     }
 
     fn cuLaunchKernel(
@@ -321,5 +338,37 @@ driver! {
 
     fn cuGraphDestroy(graph: Handle) {
         status(sim().end_graph(graph.addr()))
+    }
+}
+
+/// Not the driver's: for the simulated library of exchanges. Has a function follow what is
+/// on a stream, see [`Together`].
+///
+/// # Safety
+/// There are as many addresses and lengths as said; the function may be called with its
+/// data until it gives 0.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tfc_sim_together(
+    stream: Handle,
+    count: usize,
+    at: *const u64,
+    len: *const usize,
+    work: Work,
+    data: *mut c_void,
+) -> Status {
+    // SAFETY: the caller's promise.
+    let block = |i| unsafe { (at.add(i).read(), len.add(i).read()) };
+    let blocks = (0..count).map(block).collect();
+    let together = Together { device: CURRENT.get(), blocks, work, data: data.expose_provenance() };
+    status(sim().push(stream.addr(), Command::Together(together)))
+}
+
+/// Not the driver's: the number of the GPU that is used, if some memory is all its own.
+#[unsafe(no_mangle)]
+pub extern "C" fn tfc_sim_device_of(at: u64, len: usize) -> c_int {
+    let device = CURRENT.get();
+    match len == 0 || sim().owned(device, at, len).is_ok() {
+        true => device as c_int,
+        false => -1,
     }
 }

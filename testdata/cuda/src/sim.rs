@@ -1,6 +1,7 @@
 //! The state of the simulated driver.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::c_void;
 use std::io::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tfc_ptx_sim::{Arg, Device, Launch, Module};
@@ -10,6 +11,7 @@ pub const INVALID_VALUE: Status = 1;
 pub const OUT_OF_MEMORY: Status = 2;
 pub const NO_DEVICE: Status = 100;
 pub const INVALID_HANDLE: Status = 400;
+pub const NOT_READY: Status = 600;
 pub const ILLEGAL_ADDRESS: Status = 700;
 pub const LAUNCH_FAILED: Status = 719;
 const CAPTURE_UNSUPPORTED: Status = 900;
@@ -65,7 +67,23 @@ pub enum Command {
     Record(usize, u64),
     Wait(usize, u64),
     Graph(usize),
+    Together(Together),
 }
+
+/// Something that other processes have a part in: asked again and again whether it is
+/// done, with the bytes of some memory of the GPU, which it may change.
+#[derive(Clone, Debug)]
+pub struct Together {
+    pub device: usize,
+    /// Addresses and lengths.
+    pub blocks: Vec<(u64, usize)>,
+    pub work: Work,
+    /// For the function.
+    pub data: usize,
+}
+
+/// 0 when it is done, 1 as long as it is not.
+pub type Work = unsafe extern "C" fn(*mut c_void, *const *mut u8) -> Status;
 
 #[derive(Default)]
 struct Stream {
@@ -98,6 +116,7 @@ pub struct Counts {
     up: u64,
     down: u64,
     within: u64,
+    together: u64,
     /// Most streams with something to do at once.
     streams: usize,
 }
@@ -242,8 +261,8 @@ impl Sim {
         {
             let _ = writeln!(
                 file,
-                "launches={} graphs={} up={} down={} within={} streams={}",
-                c.launches, c.graphs, c.up, c.down, c.within, c.streams
+                "launches={} graphs={} up={} down={} within={} together={} streams={}",
+                c.launches, c.graphs, c.up, c.down, c.within, c.together, c.streams
             );
         }
     }
@@ -358,6 +377,9 @@ impl Sim {
         self.well()?;
         let s = self.streams.get_mut(&stream).ok_or(INVALID_HANDLE)?;
         match s.capture {
+            Some(_) if matches!(command, Command::Together(_)) => {
+                return Err(CAPTURE_UNSUPPORTED);
+            }
             Some(c) => {
                 let capture = self.captures.get_mut(&c).ok_or(INVALID_HANDLE)?;
                 capture.streams.entry(stream).or_default().push(command);
@@ -453,30 +475,49 @@ impl Sim {
         self.streams.get(&stream).is_some_and(|s| s.capture.is_some())
     }
 
-    /// Runs streams until this one has nothing left.
-    pub fn synchronise(&mut self, stream: usize) -> Done {
+    /// Runs streams until this one has nothing left; false if that takes other processes.
+    pub fn synchronise(&mut self, stream: usize) -> Done<bool> {
         self.well()?;
         if self.is_capturing(stream) {
             return Err(CAPTURE_UNSUPPORTED);
         }
         while !self.streams.get(&stream).ok_or(INVALID_HANDLE)?.queue.is_empty() {
-            self.advance()?;
+            if !self.advance()? {
+                return Ok(false);
+            }
         }
         let error = self.streams.get_mut(&stream).and_then(|s| s.error.take());
         self.well()?;
-        error.map_or(Ok(()), Err)
+        error.map_or(Ok(true), Err)
     }
 
+    /// Whether an event has been reached, after some stream has gone on.
+    pub fn query(&mut self, event: usize) -> Done {
+        self.well()?;
+        let over = |s: &Sim| s.events.get(&event).map(|e| e.done >= e.recorded);
+        if !over(self).ok_or(INVALID_HANDLE)? {
+            self.advance()?;
+            self.well()?;
+        }
+        match over(self) {
+            Some(true) => self.events.get(&event).and_then(|e| e.error).map_or(Ok(()), Err),
+            _ => Err(NOT_READY),
+        }
+    }
+
+    /// What waits for other processes is left.
     fn drain(&mut self) -> Done {
         while !self.lost && self.streams.values().any(|s| !s.queue.is_empty()) {
-            self.advance()?;
+            if !self.advance()? {
+                break;
+            }
         }
         Ok(())
     }
 
-    /// One command of some stream that can go on.
-    fn advance(&mut self) -> Done {
-        let able: Vec<usize> = self
+    /// One command of some stream that can go on; false if all wait for other processes.
+    fn advance(&mut self) -> Done<bool> {
+        let mut able: Vec<usize> = self
             .streams
             .iter()
             .filter(|(_, s)| match s.queue.front() {
@@ -490,7 +531,29 @@ impl Sim {
             complain("every stream waits for another");
             return Err(self.lose(LAUNCH_FAILED));
         }
-        let stream = able[self.draw(able.len())];
+        let stream = loop {
+            if able.is_empty() {
+                return Ok(false);
+            }
+            let stream = able.swap_remove(self.draw(able.len()));
+            let Some(Command::Together(t)) = self.streams[&stream].queue.front() else {
+                break stream;
+            };
+            match self.together(&t.clone()) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.counts.together += 1;
+                    self.streams.get_mut(&stream).and_then(|s| s.queue.pop_front());
+                    return Ok(true);
+                }
+                Err(why) => {
+                    complain(&why);
+                    self.streams.get_mut(&stream).and_then(|s| s.queue.pop_front());
+                    self.fail(stream, Err(LAUNCH_FAILED));
+                    return Ok(true);
+                }
+            }
+        };
         let command = self.streams.get_mut(&stream).and_then(|s| s.queue.pop_front());
         match command {
             None => {}
@@ -513,7 +576,27 @@ impl Sim {
                 self.fail(stream, done);
             }
         }
-        Ok(())
+        Ok(true)
+    }
+
+    fn together(&mut self, t: &Together) -> Result<bool, String> {
+        let mut blocks = vec![];
+        for (at, len) in &t.blocks {
+            self.owned(t.device, *at, *len)?;
+            blocks.push(self.memory.read(*at, *len).map_err(|e| e.to_string())?);
+        }
+        let places: Vec<*mut u8> = blocks.iter_mut().map(|b| b.as_mut_ptr()).collect();
+        let data = std::ptr::with_exposed_provenance_mut(t.data);
+        // SAFETY: the function was given with its data, and knows the lengths.
+        match unsafe { (t.work)(data, places.as_ptr()) } {
+            0 => {}
+            1 => return Ok(false),
+            status => return Err(format!("what processes do together gave {status}")),
+        }
+        for ((at, _), bytes) in t.blocks.iter().zip(&blocks) {
+            self.memory.write(*at, bytes).map_err(|e| e.to_string())?;
+        }
+        Ok(true)
     }
 
     /// Whoever waits for the stream is told what went wrong.
@@ -559,7 +642,7 @@ impl Sim {
     }
 
     /// The memory is one allocation of this GPU.
-    fn owned(&self, device: usize, at: u64, len: usize) -> Result<(), String> {
+    pub fn owned(&self, device: usize, at: u64, len: usize) -> Result<(), String> {
         let block = self.blocks.range(..=at).next_back();
         match block
             .filter(|(start, (_, size))| at.saturating_add(len as u64) <= **start + *size as u64)
@@ -641,7 +724,9 @@ impl Sim {
                 self.owned(*device, *at, *len)?;
                 self.memory.write(*at, &vec![*value; *len]).map_err(text)
             }
-            Command::Record(..) | Command::Wait(..) | Command::Graph(_) => Ok(()),
+            Command::Record(..) | Command::Wait(..) | Command::Graph(_) | Command::Together(_) => {
+                Ok(())
+            }
         }
     }
 
