@@ -11,7 +11,8 @@ use tfc_ir::diag::{Diag, SourceMap};
 use tfc_ir::program::Program;
 pub use tfc_passes::cluster::Cluster;
 use tfc_passes::egraph::{self, FloatMode};
-use tfc_passes::pipeline::{self, Details, PASSES, Pass};
+use tfc_passes::pipeline::{self, Details, PASSES, Pass, PassOptions};
+use tfc_passes::recompute;
 use tfc_runtime::Print;
 
 /// How to compile, and how to run what was compiled in memory.
@@ -35,6 +36,9 @@ pub struct Options {
     /// is error E0594, when the graph is compiled or, where run-time dims have a part in
     /// it, when an entry is called. Any number if none.
     pub max_memory: Option<u64>,
+    /// Compute the forward pass of training steps again in the backward pass to save memory;
+    /// see [`Options::recompute`].
+    pub recompute: bool,
     /// Threads of a module's own; the process's pool (`TFC_THREADS`, or every CPU)
     /// if none.
     pub threads: Option<usize>,
@@ -77,6 +81,7 @@ impl From<tfc_runtime::Choice> for Device {
     fn from(choice: tfc_runtime::Choice) -> Device {
         match choice {
             tfc_runtime::Choice::Any | tfc_runtime::Choice::Cpu => Device::Cpu,
+            tfc_runtime::Choice::Gpu => Device::Cuda(0),
             tfc_runtime::Choice::Cuda(number) => Device::Cuda(number),
         }
     }
@@ -113,6 +118,35 @@ impl Options {
     #[must_use]
     pub fn max_memory(mut self, bytes: u64) -> Options {
         self.max_memory = Some(bytes);
+        self
+    }
+
+    /// Saves memory in training steps, or not: what the backward pass needs of the forward
+    /// pass is kept in part, and the rest computed a second time, piece by piece, with the
+    /// same results. A step takes at most one more forward pass. With
+    /// [`Options::max_memory`], no more is computed again than it takes to keep to it, which
+    /// may be nothing.
+    ///
+    /// ```
+    /// let graph = tfc::parse(
+    ///     "graph g\nuse optim\nuse layer\ndim B\n\
+    ///      model net(x: f32[B, 64]) -> f32[B, 64] {\n\
+    ///        h = x\n\
+    ///        for i in 0..12 { h = tanh(layer.dense(h, units: 64)) }\n\
+    ///        return h\n\
+    ///      }\n\
+    ///      entry train(x: f32[B, 64]) -> (loss: f32[]) {\n\
+    ///        loss = mean((net(x) - x) ** 2)\n\
+    ///        minimize loss with optim.sgd(lr: 0.1)\n\
+    ///        return loss\n\
+    ///      }",
+    /// )?;
+    /// let module = tfc::compile_with(&graph, &tfc::Options::new().recompute(true))?;
+    /// # Ok::<(), tfc::Error>(())
+    /// ```
+    #[must_use]
+    pub fn recompute(mut self, recompute: bool) -> Options {
+        self.recompute = recompute;
         self
     }
 
@@ -267,6 +301,7 @@ impl std::fmt::Debug for Options {
             .field("cluster", &self.cluster)
             .field("loop_memory", &self.loop_memory)
             .field("max_memory", &self.max_memory)
+            .field("recompute", &self.recompute)
             .field("threads", &self.threads)
             .field("unchecked", &self.unchecked)
             .field("check_numerics", &self.check_numerics)
@@ -411,8 +446,17 @@ fn random_variables(graph: &Graph) -> BTreeSet<String> {
 }
 
 /// Passes lowering cannot do without.
-const REQUIRED: &[&str] =
-    &["checks", "differentiate", "replicas", "expand", "numerics", "place", "partition", "devices"];
+const REQUIRED: &[&str] = &[
+    "checks",
+    "differentiate",
+    "replicas",
+    "expand",
+    "numerics",
+    "recompute",
+    "place",
+    "partition",
+    "devices",
+];
 
 /// The passes these options ask for.
 pub(crate) fn passes(options: &Options) -> Vec<&'static Pass> {
@@ -461,16 +505,28 @@ pub fn compile(
     let failed = |diags: Vec<Diag>| Error::new(diags, sources.clone());
     let settings = settings(sources, options);
     let passes = passes(options);
-    let graph = pipeline::run_each(graph.clone(), &passes, &settings, &mut |ran, _| {
+    let at = passes.iter().position(|p| p.name == "recompute").unwrap_or(passes.len());
+    let graph = pipeline::run_each(graph.clone(), &passes[..at], &settings, &mut |ran, _| {
         timings.pass(ran);
     })
     .map_err(failed)?;
-    let mut program =
-        timings.measure("lower", || tfc_passes::lower(&graph, sources)).map_err(failed)?;
+    let mut finish = |recompute: u8| {
+        let settings = PassOptions { recompute, ..settings.clone() };
+        let mut note = |ran: &pipeline::Ran, _: &Graph| timings.pass(ran);
+        let graph =
+            pipeline::run_rest(graph.clone(), &passes, at, &settings, &mut note).map_err(failed)?;
+        let lowered = timings.measure("lower", || tfc_passes::lower(&graph, sources));
+        let mut program = lowered.map_err(failed)?;
+        program.plan.max_memory = options.max_memory.unwrap_or(0);
+        check_memory(&program.plan).map(|()| (graph, program))
+    };
+    let (graph, mut program) = match (options.recompute, options.max_memory) {
+        (false, _) => finish(0)?,
+        (true, None) => finish(recompute::ALL)?,
+        (true, Some(_)) => least(&mut finish)?,
+    };
     program.plan.graph_hash = hash;
     program.plan.strict = options.math == Math::Strict;
-    program.plan.max_memory = options.max_memory.unwrap_or(0);
-    check_memory(&program.plan)?;
     program.fast = options.math == Math::Fast;
     program.tf32 = options.tf32;
     for (task, known) in
@@ -482,6 +538,24 @@ pub fn compile(
         var.random = random.contains(&var.name);
     }
     Ok(Compiled { graph, program })
+}
+
+/// What is made with as little computed again as it takes, in eighths of the forward pass.
+/// Where some number of them does, so do all above it.
+fn least<T>(make: &mut dyn FnMut(u8) -> Result<T>) -> Result<T> {
+    if let Ok(made) = make(0) {
+        return Ok(made);
+    }
+    let mut made = make(recompute::ALL)?;
+    let (mut too_little, mut enough) = (0, recompute::ALL);
+    while enough - too_little > 1 {
+        let middle = (too_little + enough) / 2;
+        match make(middle) {
+            Ok(better) => (made, enough) = (better, middle),
+            Err(_) => too_little = middle,
+        }
+    }
+    Ok(made)
 }
 
 /// Whether the entries whose sizes are known keep to the limit there is; the others are
@@ -496,9 +570,10 @@ fn check_memory(plan: &tfc_abi::plan::Plan) -> Result<()> {
     Ok(())
 }
 
-pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::PassOptions {
+pub(crate) fn settings(sources: &SourceMap, options: &Options) -> PassOptions {
     let egraph = egraph::Rewriting { mode: options.math.mode(), ..egraph::Rewriting::default() };
-    tfc_passes::PassOptions {
+    PassOptions {
+        recompute: if options.recompute { recompute::ALL } else { 0 },
         sources: sources.clone(),
         loop_memory: options.loop_memory,
         unchecked: options.unchecked,
@@ -508,6 +583,6 @@ pub(crate) fn settings(sources: &SourceMap, options: &Options) -> tfc_passes::Pa
         cluster: options.cluster.clone(),
         gpus: options.device != Device::Cpu,
         egraph,
-        ..tfc_passes::PassOptions::default()
+        ..PassOptions::default()
     }
 }

@@ -169,7 +169,10 @@ impl Emitter<'_> {
             None => None,
             Some(archs) => {
                 let table = tfc_codegen::ptx::table(self.program, archs).map_err(no_code)?;
-                let driver = runtime_object::symbol(runtime_object::CUDA, &target.id);
+                let joins =
+                    matches!(exports, Exports::Main { .. }) && self.program.plan.fits_a_job();
+                let driver = if joins { runtime_object::NCCL } else { runtime_object::CUDA };
+                let driver = runtime_object::symbol(driver, &target.id);
                 Some(ForGpu { table: table.encode(), driver })
             }
         };

@@ -206,6 +206,14 @@ impl Module {
         self.model.join(group);
     }
 
+    /// From now on gradients that are on GPUs go from GPU to GPU, by NCCL, where all members
+    /// of the group that the module has [joined](Module::join) can do that: one GPU in each,
+    /// none of them twice, and the library. All members call this at the same time, before
+    /// their first step; it gives what came of it.
+    pub fn connect_gpus(&self) -> Result<crate::net::direct::Way> {
+        Ok(self.model.connect_devices()?)
+    }
+
     /// Makes this process (or thread) the chief of the tasks that the module was cut for
     /// ([`Options::cluster`](crate::Options::cluster)): its calls are made by all of
     /// them, its variables are where the graph places them. The others [`serve`](Module::serve).
@@ -621,7 +629,7 @@ pub(crate) fn load(
 ) -> tfc_runtime::Result<Model> {
     let bug = |e: tfc_codegen::CodegenError| tfc_runtime::Error::bug(e.to_string());
     let mut code = tfc_codegen::jit(program).map_err(bug)?;
-    if let tfc_runtime::Choice::Cuda(_) = options.device {
+    if let tfc_runtime::Choice::Cuda(_) | tfc_runtime::Choice::Gpu = options.device {
         add_gpu(&mut code, program).map_err(bug)?;
     }
     let desc = descriptor(&code);
@@ -647,7 +655,7 @@ fn descriptor(code: &JitProgram) -> tfc_abi::ProgramDesc {
 
 /// What of the runtime drives GPUs.
 pub(crate) fn gpu_driver() -> *const u8 {
-    (&raw const tfc_runtime::cuda::TFC_CUDA).cast()
+    (&raw const tfc_runtime::cuda::nccl::TFC_NCCL).cast()
 }
 
 impl<R: Arrays> Entry<R> {

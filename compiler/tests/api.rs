@@ -491,3 +491,75 @@ fn memory_is_limited() {
     assert_eq!(code, "E0594", "{said}");
     module.call("f", (&zeros(64),)).unwrap();
 }
+
+/// Twelve layers with a way around each, so that much is used across the whole step.
+const DEEP: &str = "graph deep\nuse layer\nuse nn\nuse optim\nlet B = 256\n\
+     layer block(x) {\n  \
+       h = nn.gelu(layer.layer_norm(layer.dense(x, units: 64)))\n  \
+       return x + tanh(layer.dense(h, units: 64)) * sigmoid(h)\n}\n\
+     model net(x: f32[B, 64]) -> f32[B, 64] {\n  \
+       h = x\n  for i in 0..12 {\n    h = block(h)\n  }\n  return h\n}\n\
+     entry train(x: f32[B, 64]) -> (loss: f32[]) {\n  \
+       loss = mean((net(x) - 0.5) ** 2)\n  minimize loss with optim.adam(lr: 0.01)\n  \
+       return loss\n}\n\
+     entry predict(x: f32[B, 64]) -> (y: f32[B, 64]) {\n  return net(x)\n}\n";
+
+/// Losses of five steps, the weights after them, and what the calls take.
+fn train_deep(options: &tfc::Options) -> (Vec<u32>, Vec<u32>, usize) {
+    let graph = tfc::parse(DEEP).unwrap();
+    let module = tfc::compile_with(&graph, options).unwrap();
+    let x = ndarray::Array2::from_shape_fn((256, 64), |(i, j)| ((i * 7 + j) % 23) as f32 / 23.0);
+    let losses = (0..5).map(|_| {
+        let out = module.call("train", (&x,)).unwrap();
+        out.scalar::<f32>("loss").unwrap().to_bits()
+    });
+    let losses = losses.collect();
+    let mut weights = vec![];
+    for w in module.weights() {
+        weights.extend(module.var::<f32>(&w).unwrap().iter().map(|v| v.to_bits()));
+    }
+    (losses, weights, module.working_memory())
+}
+
+/// Computing the forward pass again changes no bit, and saves memory.
+#[test]
+fn what_is_computed_again_has_the_same_bits() {
+    let options = tfc::Options::new().threads(1);
+    let (losses, weights, memory) = train_deep(&options);
+    let (again, same, less) = train_deep(&options.clone().recompute(true));
+    assert!(losses.windows(2).all(|w| w[0] != w[1]), "it learns: {losses:?}");
+    assert!(!weights.is_empty());
+    assert_eq!((losses, weights), (again, same));
+    assert!(less * 2 < memory, "{less} bytes instead of {memory}");
+}
+
+/// With a limit, only as much is computed again as it takes; what cannot be kept to is the
+/// error it would be without.
+#[test]
+fn as_little_is_computed_again_as_a_limit_takes() {
+    let graph = tfc::parse(DEEP).unwrap();
+    let options = tfc::Options::new().threads(1).recompute(true);
+    let steps = |options: &tfc::Options| {
+        let program = tfc::driver::compile(
+            &graph,
+            &tfc_ir::diag::SourceMap::default(),
+            options,
+            &mut tfc::driver::Timings::default(),
+        )?;
+        let of = |name: &str| {
+            let entry = program.program().plan.entries.iter().find(|e| e.name == name);
+            entry.map_or(0, |e| e.steps.len())
+        };
+        Ok::<_, tfc::Error>((of("train"), of("predict")))
+    };
+    let (most, predict) = steps(&options).unwrap();
+    let (none, also) = steps(&options.clone().recompute(false)).unwrap();
+    assert!(most > none && predict == also, "{most} and {none} steps, {predict} and {also}");
+    let (all, variables) = (train_deep(&options.clone().recompute(false)).2 as u64, 1_250_000);
+    let allowed = |part: u64| steps(&options.clone().max_memory(variables + all * part / 100));
+    let few = allowed(80).unwrap().0;
+    assert!(few > none && few < most, "{few} steps, between {none} and {most}");
+    assert_eq!(allowed(200).unwrap().0, none);
+    let e = allowed(3).unwrap_err();
+    assert_eq!(e.diags[0].code.to_string(), "E0594", "{e}");
+}

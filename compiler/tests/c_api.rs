@@ -302,7 +302,7 @@ fn libraries_export_little() {
     let nm = |args: &[&str]| names(run(Command::new("nm").args(args).current_dir(dir.path())));
     let in_archive = nm(&["-g", "--defined-only", "libaffine.a"]);
     let own = ["affine_library", "affine_library_"];
-    let runtime = ["tfc_conv_", "tfc_cuda_", "tfc_jobs_", "tfc_main_", "tfc_runtime_"];
+    let runtime = ["tfc_conv_", "tfc_cuda_", "tfc_jobs_", "tfc_main_", "tfc_nccl_", "tfc_runtime_"];
     expect(&in_archive, &[own.as_slice(), &runtime].concat());
     let in_shared = nm(&["-D", "--defined-only", "libaffine.so"]);
     expect(&in_shared, &own);

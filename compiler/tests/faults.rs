@@ -6,11 +6,12 @@
 //! |---|---|
 //! | parameter servers, chief or workers are killed or stopped for a while, in each mode | 36 |
 //! | the same of workers that train in `sync`, and of a program cut in two | 16 |
+//! | the same of jobs that outlive losses, twice in a row, and while a checkpoint is saved | 23 |
 //! | workers that only meet from time to time are killed | 2 |
 //! | the same of a job whose data comes from readers and queues, to servers | 12 |
 //! | a process hangs for good: the job ends, or it is started again | 8 |
 //! | the disk is full while a checkpoint is saved | 7 |
-//! | the network loses packets, is slow, is cut and healed, or cut for good | 18 |
+//! | the network loses packets, is slow, is cut and healed, or cut for good | 20 |
 //! | the launcher is killed | 4 |
 
 #[path = "faults/disk.rs"]
@@ -28,6 +29,7 @@ mod wires;
 use job::{Job, Random, same, weights};
 use project::project;
 use std::path::Path;
+use std::time::Duration;
 use support::{TRAIN, ok, tfc};
 
 /// Which process of a job, among the launcher's children: servers first.
@@ -113,6 +115,100 @@ fn processes_of_jobs_without_servers() {
                 let job = disturbed(cut, &line, at, signals, &mut random);
                 same(&halves, &weights(&job.dir().join("s.safetensors")), &job.said());
             }
+        }
+    }
+}
+
+/// To rounding as if nothing had happened: sums over fewer workers are in another order.
+#[track_caller]
+fn near(whole: &job::Weights, now: &job::Weights, said: &str) {
+    assert_eq!(whole.len(), now.len());
+    for ((name, a), (_, b)) in whole.iter().zip(now) {
+        let most = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(most < 0.02, "{name} is off by {most}: {said}");
+    }
+}
+
+/// Whoever is lost: with `wait` it is started again by itself and training ends with the
+/// same bits, with `shrink` the others go on without a worker.
+#[test]
+fn processes_of_jobs_that_outlive_losses() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000");
+    ok(tfc(dir, &format!("launch -n 3 {long} --state sync.safetensors")));
+    let whole = weights(&dir.join("sync.safetensors"));
+    let mut random = Random::new(2026);
+    let check = |policy: &str, job: &Job| {
+        let now = weights(&job.dir().join("s.safetensors"));
+        match policy {
+            "wait" => same(&whole, &now, &job.said()),
+            _ => near(&whole, &now, &job.said()),
+        }
+    };
+    for (policy, roles) in [("wait", &[0, 1, 2][..]), ("shrink", &[1, 2])] {
+        let line = format!(
+            "launch -n 3 --restarts 5 {long} --on-loss {policy} --join-timeout 30s \
+             --state s.safetensors"
+        );
+        for at in roles {
+            for signals in SIGNALS {
+                check(policy, &disturbed(dir, &line, *at, signals, &mut random));
+            }
+        }
+        // Two of them: at once, while the group is formed again, and a little later.
+        for (round, pause) in [0, 8, 25, 80].into_iter().enumerate() {
+            let mut job = Job::launch(dir, &format!("{line} --checkpoint-dir ck --save-every 20"));
+            job.until_saved(1);
+            job.remember_saved();
+            let pids = job.children();
+            let other = if policy == "wait" { round % 2 } else { 2 - round % 2 };
+            for at in [1 + round % 2, other] {
+                // It may have ended.
+                pids.get(at).map(|pid| job::signal(*pid, "-KILL"));
+                std::thread::sleep(Duration::from_millis(pause));
+            }
+            job.end();
+            job.went_well();
+            check(policy, &job);
+        }
+    }
+    // While a checkpoint is saved, as one always is.
+    for at in [0, 1] {
+        let line = format!("launch -n 3 --restarts 5 {long} --on-loss wait --state s.safetensors");
+        let mut job = Job::launch(dir, &format!("{line} --checkpoint-dir ck --save-every 1"));
+        job.disturb(at, SIGNALS[0], &mut random);
+        job.end();
+        job.went_well();
+        check("wait", &job);
+    }
+}
+
+/// Hangs for good: the others wait for it no longer than said. With `wait` the launcher ends
+/// it and starts it again, with `shrink` they go on without.
+#[test]
+fn processes_that_hang_are_outlived() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 1s");
+    ok(tfc(dir, &format!("launch -n 3 {long} --state sync.safetensors")));
+    let whole = weights(&dir.join("sync.safetensors"));
+    let mut random = Random::new(7);
+    for (policy, restarts, at) in [("wait", 5, 0), ("wait", 5, 1), ("shrink", 0, 2)] {
+        let line = format!(
+            "launch -n 3 --restarts {restarts} {long} --on-loss {policy} --join-timeout 30s \
+             --state s.safetensors"
+        );
+        let job = disturbed(dir, &line, at, &["-STOP"], &mut random);
+        let now = weights(&job.dir().join("s.safetensors"));
+        let said = job.said();
+        let lost = format!("worker {at}");
+        if policy == "wait" {
+            same(&whole, &now, &said);
+            assert!(said.contains(&format!("{lost} does not answer: it is ended")), "{said}");
+        } else {
+            near(&whole, &now, &said);
+            assert!(said.contains(&format!("{lost} is lost, 2 workers are left")), "{said}");
         }
     }
 }

@@ -33,6 +33,30 @@ fn has(program: &[u8], text: &str) -> bool {
     program.windows(text.len()).any(|w| w == text.as_bytes())
 }
 
+/// NCCL is for programs that have both: code for GPUs, and others to train with.
+#[test]
+fn only_jobs_on_gpus_carry_nccl() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = |name: &str, entries: &[&str], target: &[&str]| {
+        let graph = dir.path().join(format!("{name}.graph"));
+        fs::write(&graph, format!("graph g\n{}", entries.concat())).unwrap();
+        let mut tfc = Command::new(env!("CARGO_BIN_EXE_tfc"));
+        tfc.args(["compile", "--symbols"]).args(target).arg(&graph);
+        let out = tfc.arg("-o").arg(dir.path().join(name)).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        fs::read(dir.path().join(name)).unwrap()
+    };
+    let cuda = &["--target", "cuda"];
+    let both = program("both", &[PREDICT, TRAIN], cuda);
+    let alone = program("alone", &[PREDICT], cuda);
+    let cpu = program("cpu", &[PREDICT, TRAIN], &[]);
+    for (text, in_alone) in [("ncclCommInitRankConfig", false), ("cuLaunchKernel", true)] {
+        assert!(has(&both, text), "{text}");
+        assert_eq!(has(&alone, text), in_alone, "{text}");
+        assert!(!has(&cpu, text), "{text}");
+    }
+}
+
 #[test]
 fn only_programs_that_train_can_be_part_of_a_job() {
     let dir = tempfile::tempdir().unwrap();

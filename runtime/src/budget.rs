@@ -64,7 +64,10 @@ pub fn check(plan: &Plan, entry: &Entry, values: &[i64]) -> Result<()> {
             human_bytes(alive)
         ));
     }
-    Err(error.help("compute on less at a time, or allow more with `--max-memory`"))
+    Err(error.help(
+        "compute on less at a time, compile training steps with `--recompute`, or allow more \
+         with `--max-memory`",
+    ))
 }
 
 /// The step at which most bytes of working memory are in use, and how many. Where one

@@ -11,6 +11,8 @@ use crate::conv::{self, ConvArgs};
 use crate::error::{Error, Result};
 use crate::gemm::{self, MatMulArgs};
 use crate::mem::Bytes;
+use crate::net::collective::Reduce;
+use crate::net::direct::{Engine, Hindrance};
 use crate::pool::Pool;
 use std::sync::Arc;
 use std::time::Instant;
@@ -100,6 +102,13 @@ pub(crate) trait Accelerator: Send + Sync {
         bytes: usize,
     ) -> Result<()>;
 
+    /// What of it could combine tensors over processes, or why it has nothing that could.
+    fn engine(&self) -> std::result::Result<Arc<dyn Engine>, Hindrance>;
+
+    /// Whether it combines tensors over processes by itself, as all of them have agreed:
+    /// exchanges are tasks then.
+    fn exchanges(&self) -> bool;
+
     /// Makes tasks ready to run, at these run-time dims of the program.
     fn sequence(&self, tasks: &[Task], dims: &[i64]) -> Result<Box<dyn Sequence>>;
 }
@@ -114,6 +123,7 @@ pub(crate) trait Sequence: Send {
 }
 
 /// What a device besides the CPU is to do.
+#[derive(Clone)]
 pub(crate) struct Task {
     pub device: DeviceId,
     pub what: What,
@@ -123,6 +133,7 @@ pub(crate) struct Task {
 
 /// Addresses are the device's own, but for those on the CPU's side of a copy, which are in
 /// memory from [`Accelerator::staging`].
+#[derive(Clone)]
 pub(crate) enum What {
     Kernel {
         kernel: u32,
@@ -166,6 +177,16 @@ pub(crate) enum What {
         src: *const u8,
         dst: *mut u8,
         bytes: usize,
+    },
+    /// Each tensor becomes its combination over all processes, see
+    /// [`Accelerator::exchanges`]. Before it is known to have come to a good end, nothing
+    /// that is run may write a variable.
+    Exchange {
+        tensors: Vec<(DType, *mut u8, usize)>,
+        how: Reduce,
+        /// In the user's words, and where in the source.
+        name: String,
+        place: String,
     },
 }
 

@@ -86,11 +86,30 @@ struct Inner {
     message: String,
     notes: Vec<String>,
     help: Option<String>,
+    /// The processes that it is about.
+    about: Vec<Party>,
+}
+
+/// Another process of a job, by its number among its kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Party {
+    Worker(usize),
+    Server(usize),
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Party::Worker(number) => write!(f, "worker {number}"),
+            Party::Server(number) => write!(f, "server {number}"),
+        }
+    }
 }
 
 impl Error {
     fn new(kind: ErrorKind, code: ErrorCode, message: String) -> Error {
-        Error { inner: Box::new(Inner { code, kind, message, notes: vec![], help: None }) }
+        let (notes, help, about) = (vec![], None, vec![]);
+        Error { inner: Box::new(Inner { code, kind, message, notes, help, about }) }
     }
 
     /// Another process of the job is the problem.
@@ -125,6 +144,25 @@ impl Error {
     #[must_use]
     pub fn help(mut self, help: impl Into<String>) -> Error {
         self.inner.help = Some(help.into());
+        self
+    }
+
+    /// The same, said of another process.
+    #[must_use]
+    pub(crate) fn concerning(mut self, party: Party) -> Error {
+        self.inner.about = vec![party];
+        self
+    }
+
+    /// The processes that it is about, if it is about any.
+    pub fn about(&self) -> &[Party] {
+        &self.inner.about
+    }
+
+    /// The same in other words.
+    #[must_use]
+    pub(crate) fn worded(mut self, message: &str) -> Error {
+        message.clone_into(&mut self.inner.message);
         self
     }
 

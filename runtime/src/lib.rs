@@ -41,6 +41,7 @@ mod geometry;
 pub mod hash;
 mod indices;
 pub mod io;
+pub mod launcher;
 pub mod model;
 pub mod net;
 mod numerics;

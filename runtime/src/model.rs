@@ -9,6 +9,7 @@ use crate::gemm::prepack::PackCache;
 use crate::guard::{self, Guard};
 use crate::mem::Bytes;
 use crate::net::Group;
+use crate::net::direct::{Hindrance, Way};
 use crate::parts::Parts;
 use crate::place::{Choice, Chosen, choose};
 use crate::pool::Pool;
@@ -191,6 +192,9 @@ pub struct ModelOptions {
     pub bare: bool,
     /// What to run on.
     pub device: Choice,
+    /// Of the processes of a job on this machine, which one this is: they take the GPUs in
+    /// turn.
+    pub turn: usize,
     /// Initialise the variables of this task alone, of a program that was cut for
     /// several.
     pub task: Option<usize>,
@@ -246,7 +250,7 @@ impl Model {
             apart,
         };
         // SAFETY: the caller's promise.
-        let chosen = unsafe { choose(desc, plan, options.device) }?;
+        let chosen = unsafe { choose(desc, plan, options.device, options.turn) }?;
         let Chosen { placed, accelerator, instead } = chosen;
         let mut plan = placed.plan;
         let mut origins = placed.origins;
@@ -522,6 +526,27 @@ impl Model {
         group.set_threads(self.pool.threads());
         // The first group stays.
         let _ = self.group.set(group);
+    }
+
+    /// From now on tensors that are on GPUs go from GPU to GPU, where all processes of the
+    /// group it has joined can do that; gives what came of it. All of them call this at the
+    /// same time, before their first step.
+    pub fn connect_devices(&self) -> Result<Way> {
+        let Some(group) = self.group().filter(|g| g.size() > 1) else {
+            return Ok(Way::ThroughCpu("there is nobody to exchange tensors with".into()));
+        };
+        let none = Err(Hindrance::OnCpu);
+        group.settle(self.accelerator.as_ref().map_or(none, |a| a.engine()))
+    }
+
+    /// Whether they do.
+    pub(crate) fn exchanges_by_gpus(&self) -> bool {
+        self.accelerator.as_ref().is_some_and(|a| a.exchanges())
+    }
+
+    /// Whether it runs on a GPU.
+    pub(crate) fn has_gpus(&self) -> bool {
+        self.accelerator.is_some()
     }
 
     pub fn group(&self) -> Option<&Arc<Group>> {

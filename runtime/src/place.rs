@@ -16,6 +16,8 @@ pub enum Choice {
     #[default]
     Any,
     Cpu,
+    /// A GPU, or nothing.
+    Gpu,
     /// The GPU of this number, or nothing.
     Cuda(u32),
 }
@@ -25,7 +27,7 @@ impl Choice {
     pub fn parse(text: &str) -> Option<Choice> {
         match text.split_once(':') {
             None if text == "cpu" => Some(Choice::Cpu),
-            None if text == "cuda" => Some(Choice::Cuda(0)),
+            None if text == "cuda" => Some(Choice::Gpu),
             Some(("cuda", number)) => number.parse().ok().map(Choice::Cuda),
             _ => None,
         }
@@ -40,9 +42,17 @@ pub(crate) struct Chosen {
     pub instead: Option<Error>,
 }
 
+/// Of several processes on a machine the one of number `turn` takes that GPU, where none was
+/// named.
+///
 /// # Safety
 /// What the descriptor says of GPUs is there.
-pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> Result<Chosen> {
+pub(crate) unsafe fn choose(
+    desc: &ProgramDesc,
+    plan: Plan,
+    choice: Choice,
+    turn: usize,
+) -> Result<Chosen> {
     let on_cpu = |plan: Plan, instead| {
         let origins = plan.entries.iter().map(|e| (0..e.buffers.len() as u32).collect());
         let placed = Placed { origins: origins.collect(), plan };
@@ -57,7 +67,7 @@ pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> R
         let why = Error::usage(ErrorCode::NO_GPU, "this program has code for the CPU alone")
             .help("compile it with `tfc compile --target cuda`");
         return match (choice, asks) {
-            (Choice::Cuda(_), _) => Err(why),
+            (Choice::Cuda(_) | Choice::Gpu, _) => Err(why),
             (_, Some(_)) => Ok(on_cpu(plan, Some(why))),
             (_, None) => Ok(on_cpu(plan, None)),
         };
@@ -68,11 +78,19 @@ pub(crate) unsafe fn choose(desc: &ProgramDesc, plan: Plan, choice: Choice) -> R
         .map_err(|e| Error::io(ErrorCode::DAMAGED_PROGRAM, format!("the code for GPUs: {e}")))?;
     // SAFETY: as above.
     let driver = unsafe { &*desc.gpu_driver.cast::<cuda::Entry>() };
-    let number = if let Choice::Cuda(n) = choice { n } else { 0 };
+    let alone = plan.gpus() == [0];
+    let opened = match choice {
+        Choice::Cuda(n) => Ok(n),
+        _ if turn == 0 || !alone => Ok(0),
+        _ => (driver.count)().map(|count| turn as u32 % count.max(1)),
+    };
     // The GPU that was chosen is `/gpu:0`, and the others are counted from there.
-    let numbers: Vec<u32> = plan.gpus().iter().map(|n| number.saturating_add(*n)).collect();
-    let accelerator = match (driver.open)(code, &numbers) {
-        Ok(accelerator) => accelerator,
+    let opened = opened.and_then(|number| {
+        let numbers: Vec<u32> = plan.gpus().iter().map(|n| number.saturating_add(*n)).collect();
+        Ok((number, (driver.open)(code, &numbers, driver.direct)?))
+    });
+    let (number, accelerator) = match opened {
+        Ok(opened) => opened,
         Err(e) => {
             return match (choice, asks) {
                 (Choice::Any, _) => Ok(on_cpu(plan, Some(e))),

@@ -138,6 +138,12 @@ pub struct Codegen {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_memory: Option<u64>,
 
+    /// Save memory in training steps: what the backward pass needs of the forward pass is kept in
+    /// part, and the rest computed a second time, with the same results. With `--max-memory`, as
+    /// little as it takes
+    #[arg(long)]
+    pub recompute: bool,
+
     /// Cut the program into a part for each task of the cluster that this TOML file describes
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,

@@ -3,8 +3,10 @@
 //! Every process runs the same command; the environment tells each its rank
 //! (`tfc_runtime::net::job`). Lines of all of them come out one at a time, those of
 //! the others with their rank before them. When one fails the rest are stopped; the
-//! job is then started again from its last checkpoint, as often as allowed. On more
-//! than one machine, `mpirun`, Slurm or Kubernetes do this.
+//! job is then started again from its last checkpoint, as often as allowed. A job that
+//! outlives the loss of a process (one with parameter servers, or with `--on-loss shrink`
+//! or `wait`) goes on, and what died is started again by itself. On more than one machine,
+//! `mpirun`, Slurm or Kubernetes do this.
 
 use super::{Done, args};
 use crate::error::Result;
@@ -16,10 +18,15 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 use tfc_ir::diag::Diag;
 use tfc_runtime::cli::signals;
+use tfc_runtime::error::Party;
 use tfc_runtime::files::{Links, Staged};
+use tfc_runtime::launcher::{self, LAUNCHED, LIFELINE};
+use tfc_runtime::net::job::OnLoss;
 
 /// How long the others have to end by themselves when one has.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a process is too new to be the one that somebody has waited for.
+const FRESH: Duration = Duration::from_secs(5);
 /// How long what a process said may be on its way when it has ended.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Exit code of a process that another one was lost to, or that waited for it too long.
@@ -63,19 +70,22 @@ fn started(
     rest: &[String],
     trace: Option<&Path>,
 ) -> Result<Done> {
+    let mut tries = 0;
     if args.ps > 0 {
-        let code = served_job(args, program, rest, trace)?;
+        let code = lasting_job(args, program, rest, trace, Kind::Served, &mut tries)?;
         return Ok(Done { text: String::new(), code: u8::try_from(code).unwrap_or(1) });
     }
-    let mut tries = 0;
     loop {
         let mut words = rest.to_vec();
         // Only the first start may be a fresh one.
         if tries > 0 && !words.iter().any(|w| w.starts_with("--resume")) {
             words.push("--resume".into());
         }
-        let code = job(args, program, &words, trace)?;
-        let saved = rest.iter().any(|w| w.starts_with("--checkpoint-dir"));
+        let code = match on_loss(rest) {
+            OnLoss::Stop => job(args, program, &words, trace)?,
+            kind => lasting_job(args, program, &words, trace, Kind::Elastic(kind), &mut tries)?,
+        };
+        let saved = saves(rest);
         let over = code == 0 || code == INTERRUPTED || signals::raised();
         if over || tries >= args.restarts || !saved {
             if !over && args.restarts > 0 && !saved {
@@ -101,6 +111,8 @@ enum Event {
         err: bool,
         text: Vec<u8>,
     },
+    /// Somebody has waited too long for this process.
+    Late(Who),
     /// One of its outputs has ended.
     Closed,
 }
@@ -147,8 +159,10 @@ impl<'a> Plan<'a> {
     /// Starts one process; `server` is the number of a parameter server.
     fn start(&self, who: Who, words: &[String], give: &Sender<Event>) -> Result<Child> {
         let mut command = Command::new(self.program);
-        command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.env(signals::LAUNCHED, "1");
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let no_line = |e: std::io::Error| Diag::error("E0804", format!("no line to it: {e}"));
+        let line = Lifeline::give(&mut command).map_err(no_line)?;
+        command.env(LAUNCHED, "1");
         #[cfg(unix)]
         signals::die_together(&mut command);
         let (Who::Worker(rank) | Who::Server(rank)) = who;
@@ -168,10 +182,9 @@ impl<'a> Plan<'a> {
             let reason = format!("cannot start `{}`: {e}", self.program);
             Diag::error("E0804", reason).help("name a program, as in `tfc launch -n 2 ./model ..`")
         })?;
-        // Held open as long as this process is there; who does not read it does not mind.
-        if let Some(lifeline) = child.stdin.as_mut() {
-            let _ = lifeline.write_all(signals::LIFELINE);
-        }
+        // What it was given must not be held open here.
+        drop(command);
+        line.hold(who, &mut child, give);
         if let Some(out) = child.stdout.take() {
             follow(who, false, out, give.clone());
         }
@@ -198,30 +211,70 @@ impl std::fmt::Display for Who {
     }
 }
 
-/// Shows what the processes say, for a moment; who has said what.
-fn show(events: &Receiver<Event>, wait: Duration) -> Option<(Who, Vec<u8>)> {
-    match events.recv_timeout(wait) {
-        Ok(Event::Line { who, err, text }) => {
-            print(who, err, &text);
-            return Some((who, text));
+impl From<Party> for Who {
+    fn from(party: Party) -> Who {
+        match party {
+            Party::Worker(number) => Who::Worker(number),
+            Party::Server(number) => Who::Server(number),
         }
+    }
+}
+
+/// The standard input of a process: it ends when the launcher does, and brings what the
+/// process has to say to the launcher.
+struct Lifeline {
+    #[cfg(unix)]
+    own: std::os::unix::net::UnixStream,
+}
+
+impl Lifeline {
+    #[cfg(unix)]
+    fn give(command: &mut Command) -> std::io::Result<Lifeline> {
+        let (own, theirs) = std::os::unix::net::UnixStream::pair()?;
+        command.stdin(std::os::fd::OwnedFd::from(theirs));
+        Ok(Lifeline { own })
+    }
+
+    #[cfg(not(unix))]
+    fn give(command: &mut Command) -> std::io::Result<Lifeline> {
+        command.stdin(Stdio::piped());
+        Ok(Lifeline {})
+    }
+
+    /// Held open as long as this process is there; who does not read it does not mind.
+    #[cfg(unix)]
+    fn hold(mut self, who: Who, _: &mut Child, give: &Sender<Event>) {
+        let _ = self.own.write_all(LIFELINE);
+        let give = give.clone();
+        let read = move || {
+            for line in BufReader::new(self.own).lines().map_while(std::io::Result::ok) {
+                if let Some(party) = launcher::accused(&line) {
+                    // The job may be over.
+                    let _ = give.send(Event::Late(party.into()));
+                }
+            }
+        };
+        // Without a thread the process takes this one for gone, and ends.
+        let _ = std::thread::Builder::new().name(format!("{who} hangs")).spawn(read);
+    }
+
+    #[cfg(not(unix))]
+    fn hold(self, _: Who, child: &mut Child, _: &Sender<Event>) {
+        if let Some(line) = child.stdin.as_mut() {
+            let _ = line.write_all(LIFELINE);
+        }
+    }
+}
+
+/// Shows what the processes say, for a moment; who is said to hang.
+fn show(events: &Receiver<Event>, wait: Duration) -> Option<Who> {
+    match events.recv_timeout(wait) {
+        Ok(Event::Line { who, err, text }) => print(who, err, &text),
+        Ok(Event::Late(who)) => return Some(who),
         Ok(Event::Closed) | Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
     }
     None
-}
-
-/// The processes that an error about a deadline names.
-fn late(line: &[u8]) -> Vec<Who> {
-    let text = String::from_utf8_lossy(line);
-    let Some((_, message)) = text.split_once("E0702") else { return vec![] };
-    let number = |rest: &str| {
-        let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-        digits.parse().ok()
-    };
-    let workers = message.split("worker ").skip(1).filter_map(number).map(Who::Worker);
-    let servers = message.split("parameter server ").skip(1).filter_map(number).map(Who::Server);
-    workers.chain(servers).collect()
 }
 
 /// Runs the processes until all have ended; the exit code of the first that failed.
@@ -290,13 +343,24 @@ fn last_words(events: &Receiver<Event>) {
     }
 }
 
-/// A job with parameter servers: a process that dies is started again by itself, and
-/// the job is over when the chief is.
-fn served_job(
+/// How a job goes on when one of its processes dies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// It has parameter servers, which are first among the processes.
+    Served,
+    /// What `--on-loss` says.
+    Elastic(OnLoss),
+}
+
+/// A job that goes on when one of its processes dies, which is started again by itself; it
+/// is over when the chief is. `restarts` counts how often that was done.
+fn lasting_job(
     args: &args::Launch,
     program: &str,
     words: &[String],
     trace: Option<&Path>,
+    kind: Kind,
+    restarts: &mut usize,
 ) -> Result<i32> {
     let plan = Plan { trace, ..Plan::new(args, program)? };
     let (give, events) = channel();
@@ -314,16 +378,18 @@ fn served_job(
     }
     let chief = args.ps;
     let mut gone = vec![false; who.len()];
-    let (mut restarts, mut asked) = (0, false);
-    let all_needed = needs_all(words);
+    // When those were that were started again, which nobody waits for yet.
+    let mut since: Vec<Option<Instant>> = vec![None; who.len()];
+    let mut asked = false;
+    let saved = saves(words);
+    // Without one of them the steps come to an end.
+    let all_needed = kind == Kind::Served && needs_all(words);
     // Workers that have waited in vain for somebody; and since when nothing can come of it.
     let (mut in_vain, mut doomed) = (0, None::<Instant>);
-    // Who has waited too long, and for whom.
-    let mut accused: Vec<(Who, Who)> = vec![];
+    // Who was waited for too long.
+    let mut accused: Vec<Who> = vec![];
     let code = 'job: loop {
-        if let Some((by, text)) = show(&events, Duration::from_millis(20)) {
-            accused.extend(late(&text).into_iter().map(|of| (by, of)));
-        }
+        accused.extend(show(&events, Duration::from_millis(20)));
         if doomed.is_some_and(|since| since.elapsed() > GRACE) {
             break PEER_LOST;
         }
@@ -331,6 +397,12 @@ fn served_job(
             asked = true;
             // The servers stay for the workers.
             stop(&mut children[chief..], false);
+        }
+        if kind != Kind::Served && *restarts < args.restarts && !asked {
+            // The others have given it up, and nobody else ends it.
+            for of in std::mem::take(&mut accused) {
+                end_late(of, &who, &gone, &since, &mut children);
+            }
         }
         for at in 0..who.len() {
             let status = match children[at].try_wait() {
@@ -352,41 +424,46 @@ fn served_job(
                 Some(code) => format!("{} ended with code {code}", who[at]),
                 None => format!("error[E0701]: {} was killed: {status}", who[at]),
             };
-            if restarts < args.restarts && !asked {
-                restarts += 1;
+            // The chief alone has what its run began with, where nobody else keeps it.
+            let for_good = at == chief
+                && match kind {
+                    Kind::Served => false,
+                    Kind::Elastic(OnLoss::Wait) => !saved,
+                    Kind::Elastic(_) => true,
+                };
+            if *restarts < args.restarts && !asked && !for_good {
+                *restarts += 1;
                 // What hangs would hold up the one that is started again as well. Its last
                 // words say who that is.
                 let until = Instant::now() + LAST_WORDS;
-                while code == Some(PEER_LOST)
-                    && Instant::now() < until
-                    && let Some((by, text)) = show(&events, LAST_WORDS / 4)
-                {
-                    accused.extend(late(&text).into_iter().map(|of| (by, of)));
+                while code == Some(PEER_LOST) && Instant::now() < until {
+                    accused.extend(show(&events, LAST_WORDS / 4));
                 }
-                for of in (0..who.len()).filter(|of| *of != at && !gone[*of]) {
-                    if code == Some(PEER_LOST) && accused.contains(&(who[at], who[of])) {
-                        super::tell(&format!("note: {} does not answer: it is ended\n", who[of]));
-                        stop(std::slice::from_mut(&mut children[of]), true);
+                if code == Some(PEER_LOST) {
+                    for of in std::mem::take(&mut accused).into_iter().filter(|of| *of != who[at]) {
+                        end_late(of, &who, &gone, &since, &mut children);
                     }
                 }
-                accused.retain(|(by, _)| *by != who[at]);
                 super::tell(&format!(
                     "{why}\nnote: {} is started again ({restarts} of {} times)\n",
                     who[at], args.restarts
                 ));
                 let mut words = words.to_vec();
-                let saved = words.iter().any(|w| w.starts_with("--checkpoint-dir"));
                 if at == chief && saved && !words.iter().any(|w| w.starts_with("--resume")) {
                     words.push("--resume".into());
                 }
                 children[at] = plan.start(who[at], &words, &give)?;
                 gone[at] = false;
+                since[at] = Some(Instant::now()).filter(|_| kind != Kind::Served);
             } else if at > chief {
                 in_vain += usize::from(code == Some(PEER_LOST));
                 // Where they are all needed, or the chief is the one that hangs, the others
                 // have until now to say so.
-                let over = all_needed || in_vain + 1 == plan.size;
-                let goes = if over { "cannot go" } else { "goes" };
+                let over = all_needed || kind == Kind::Served && in_vain + 1 == plan.size;
+                let goes = match over || kind == Kind::Elastic(OnLoss::Wait) {
+                    true => "cannot go",
+                    false => "goes",
+                };
                 super::tell(&format!("{why}\nnote: the job {goes} on without {}\n", who[at]));
                 if over {
                     doomed.get_or_insert_with(Instant::now);
@@ -397,13 +474,16 @@ fn served_job(
             }
         }
     };
-    let since = Instant::now();
+    let ending = Instant::now();
     if code != 0 {
         stop(&mut children, false);
     }
+    let hang = |at: usize| accused.contains(&who[at]);
+    let forsaken = (0..who.len()).filter(|at| kind != Kind::Served && hang(*at));
+    forsaken.for_each(|at| stop(std::slice::from_mut(&mut children[at]), true));
     while children.iter_mut().any(|c| matches!(c.try_wait(), Ok(None))) {
         show(&events, Duration::from_millis(20));
-        if since.elapsed() > GRACE / if code == 0 { 1 } else { 5 } {
+        if ending.elapsed() > GRACE / if code == 0 { 1 } else { 5 } {
             stop(&mut children, true);
         }
     }
@@ -412,13 +492,43 @@ fn served_job(
     Ok(code)
 }
 
+/// Ends a process that others have waited for too long, unless it is a new one since.
+fn end_late(
+    of: Who,
+    who: &[Who],
+    gone: &[bool],
+    since: &[Option<Instant>],
+    children: &mut [Child],
+) {
+    let Some(at) = who.iter().position(|w| *w == of) else { return };
+    if !gone[at] && since[at].is_none_or(|s| s.elapsed() > FRESH) {
+        super::tell(&format!("note: {of} does not answer: it is ended\n"));
+        stop(std::slice::from_mut(&mut children[at]), true);
+    }
+}
+
+/// Whether the job leaves something to go on from.
+fn saves(words: &[String]) -> bool {
+    words.iter().any(|w| w.starts_with("--checkpoint-dir"))
+}
+
+/// The value of an option of the program, the last one that is given.
+fn option<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
+    words.iter().enumerate().rev().find_map(|(i, w)| match w.strip_prefix(name) {
+        Some("") => words.get(i + 1).map(String::as_str),
+        Some(rest) => rest.strip_prefix('='),
+        None => None,
+    })
+}
+
+/// What the job is to do when it loses a worker.
+fn on_loss(words: &[String]) -> OnLoss {
+    option(words, "--on-loss").and_then(OnLoss::from_name).unwrap_or_default()
+}
+
 /// Whether a step of a job with parameter servers takes the gradients of all workers.
 fn needs_all(words: &[String]) -> bool {
-    let mode = words.iter().enumerate().rev().find_map(|(i, w)| match w.as_str() {
-        "--mode" => words.get(i + 1).map(String::as_str),
-        w => w.strip_prefix("--mode="),
-    });
-    mode.is_none_or(|m| m == "ps-sync")
+    option(words, "--mode").is_none_or(|m| m == "ps-sync")
 }
 
 /// Asks the processes to end, or ends them.
@@ -481,19 +591,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_who_is_late() {
-        let said = |text: &str| late(text.as_bytes());
-        let two = "error[E0702]: worker 1, worker 12 did not send gradients in time (is not there)";
-        assert_eq!(said(two), [Who::Worker(1), Who::Worker(12)]);
-        let server = "error[E0702]: parameter server 3 did not answer in time\n";
-        assert_eq!(said(server), [Who::Server(3)]);
-        let json =
-            r#"{"severity":"error","code":"E0702","message":"worker 0, the chief, was not"}"#;
-        assert_eq!(said(json), [Who::Worker(0)]);
-        assert_eq!(said("error[E0701]: worker 1 is gone"), []);
-    }
-
-    #[test]
     fn modes_that_need_all() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
         assert!(needs_all(&words("train --batch 8")));
@@ -501,5 +598,9 @@ mod tests {
         assert!(needs_all(&words("train --mode backup --mode=ps-sync")));
         assert!(!needs_all(&words("train --mode ps-async")));
         assert!(!needs_all(&words("train --mode=backup --need 2")));
+        assert_eq!(on_loss(&words("train --mode sync")), OnLoss::Stop);
+        assert_eq!(on_loss(&words("train --on-loss=stop --on-loss wait")), OnLoss::Wait);
+        assert_eq!(on_loss(&words("train --on-loss wait --on-loss=shrink")), OnLoss::Shrink);
+        assert_eq!(on_loss(&words("train --on-loss")), OnLoss::Stop);
     }
 }

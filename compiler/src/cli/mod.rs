@@ -239,6 +239,7 @@ pub(crate) fn options(args: &args::Codegen) -> crate::error::Result<Options> {
         no_opt: args.no_opt,
         loop_memory: args.loop_memory,
         max_memory: args.max_memory,
+        recompute: args.recompute,
         unchecked: args.unchecked,
         check_numerics: args.check_numerics,
         tf32: args.tf32,

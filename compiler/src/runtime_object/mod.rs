@@ -3,7 +3,7 @@
 //! `rustc` alone compiles the three crates, which depend on nothing else, from
 //! wherever their sources are: no workspace, lock file, registry or network has
 //! a part in it. The archive is joined into one relocatable object (`ld -r`),
-//! and all its symbols made local but five, which have a hash of the object in
+//! and all its symbols made local but six, which have a hash of the object in
 //! their names: whatever else is linked beside it, another version of itself
 //! included, neither clashes nor is mistaken for it.
 //!
@@ -22,11 +22,13 @@ pub const TABLE: &str = "tfc_runtime";
 pub const MAIN: &str = "tfc_main";
 /// What drives GPUs; only programs that name it have it linked.
 pub const CUDA: &str = "tfc_cuda";
+/// What drives GPUs that exchange tensors with those of other processes; likewise.
+pub const NCCL: &str = "tfc_nccl";
 /// What convolves; likewise.
 pub const CONV: &str = "tfc_conv";
 /// What makes a program part of a job; likewise.
 pub const JOBS: &str = "tfc_jobs";
-const EXPORTS: [&str; 5] = [TABLE, MAIN, CUDA, CONV, JOBS];
+const EXPORTS: [&str; 6] = [TABLE, MAIN, CUDA, NCCL, CONV, JOBS];
 
 /// Where the sources are.
 pub struct Sources<'a> {

@@ -170,3 +170,37 @@ fn cables_that_stay_out() {
         right(kind, &whole, &dir, &job[0].said());
     }
 }
+
+/// Jobs that outlive losses. A cable that is out for longer than a step may take is a loss;
+/// with `wait` the others are there when it is put back, and with `shrink` the chief goes on
+/// alone, and who is cut off ends.
+#[test]
+fn cables_that_are_outlived() {
+    let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
+    let one = programs.alone(500);
+    for policy in ["wait", "shrink"] {
+        let dir = programs.folder(Kind::Sync);
+        let more = format!(
+            "--state s.safetensors --on-loss {policy} --peer-timeout 1s --join-timeout 20s"
+        );
+        let mut job = start(&hosts, &dir, Kind::Sync, 500, &more);
+        until_saved(&dir, &mut job);
+        hosts.line.cut(3);
+        if policy == "wait" {
+            std::thread::sleep(Duration::from_millis(2500));
+            hosts.line.cut(0);
+            job.iter_mut().for_each(Process::ok);
+            assert!(job[0].said().contains("2 workers are there again"), "{}", job[0].said());
+        } else {
+            job.iter_mut().for_each(Process::end);
+            hosts.line.cut(0);
+            assert_eq!(job[0].code, Some(0), "{}", job[0].said());
+            assert_eq!(job[1].code, Some(4), "{}", job[1].said());
+            assert!(job[1].said().contains("worker 0"), "{}", job[1].said());
+            let said = job[0].said();
+            assert!(said.contains("worker 1 is lost, one worker is left"), "{said}");
+        }
+        right(Kind::Sync, &one, &dir, &job[0].said());
+    }
+}

@@ -1,12 +1,13 @@
-//! Workers that are lost where MPI can live with it: those that are left go on.
+//! Workers that are lost: those that are left go on, or wait until they are back.
 
-use super::{ended, ok, project, run, tfc};
+use super::{close, ended, ok, project, run, started, tfc, workers};
 use crate::support::{TRAIN, command, variables};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const MPIRUN: &str = "--allow-run-as-root --oversubscribe --with-ft ulfm";
+const STEPS: &str = "--steps 400 --epochs 1000";
 
 /// The process of a job that has this rank, by what its launcher told it.
 fn worker(launcher: u32, rank: usize) -> Option<u32> {
@@ -18,6 +19,10 @@ fn worker(launcher: u32, rank: usize) -> Option<u32> {
         status.contains(&format!("PPid:\t{launcher}\n"))
             && read("environ").split(|b| *b == 0).any(|v| v == told.as_bytes())
     })
+}
+
+fn kill(pid: u32) -> bool {
+    Command::new("kill").args(["-9", &pid.to_string()]).status().is_ok_and(|s| s.success())
 }
 
 /// A job of three of which one is killed once there are checkpoints: how it ended.
@@ -34,13 +39,20 @@ fn loses(dir: &Path, policy: &str, rank: usize) -> (bool, String) {
     while written() < 3 && Instant::now() < give_up {
         std::thread::sleep(Duration::from_millis(2));
     }
-    let pid = worker(job.id(), rank);
-    let killed = pid.is_some_and(|pid| {
-        Command::new("kill").args(["-9", &pid.to_string()]).status().is_ok_and(|s| s.success())
-    });
-    assert!(killed, "there is no worker {rank}");
+    assert!(worker(job.id(), rank).is_some_and(kill), "there is no worker {rank}");
     let (status, err) = ended(&mut job);
     (status.success(), err)
+}
+
+/// As many steps of the same batches: the same weights but for rounding.
+#[track_caller]
+fn nearly(dir: &Path, whole: &str, now: &str) {
+    let (whole, now) = (variables(dir.join(whole)), variables(dir.join(now)));
+    assert!(whole.len() == now.len() && whole.len() >= 4);
+    for ((name, a), (_, b)) in whole.iter().zip(&now) {
+        let most = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
+        assert!(most < 0.02, "{name} is off by {most}");
+    }
 }
 
 #[test]
@@ -52,18 +64,12 @@ fn those_that_are_left_go_on_or_stop_by_policy() {
     }
     let dir = project();
     let dir = dir.path();
-    let whole = format!("{TRAIN} --steps 1500 --epochs 1000 --state whole.safetensors");
-    ok(run(dir, &whole));
-    let whole = variables(dir.join("whole.safetensors"));
+    ok(run(dir, &format!("{TRAIN} --steps 1500 --epochs 1000 --state whole.safetensors")));
     for rank in [1, 2] {
         let (_, err) = loses(dir, "shrink", rank);
-        assert!(err.contains("E0701") && err.contains("2 workers are left"), "{err}");
-        // As many steps of the same batches: the same weights but for rounding.
-        let left = variables(dir.join(format!("shrink-{rank}.safetensors")));
-        for ((name, a), (_, b)) in whole.iter().zip(&left) {
-            let most = a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0f32, f32::max);
-            assert!(most < 0.02, "{name} is off by {most} after worker {rank} was lost");
-        }
+        let words = format!("worker {rank} is lost, 2 workers are left");
+        assert!(err.contains("E0701") && err.contains(&words), "{err}");
+        nearly(dir, "whole.safetensors", &format!("shrink-{rank}.safetensors"));
     }
     let (success, err) = loses(dir, "stop", 1);
     assert!(!success && err.contains("E0701"), "{err}");
@@ -72,13 +78,154 @@ fn those_that_are_left_go_on_or_stop_by_policy() {
     assert!(!success && err.contains("worker 0 is gone"), "{err}");
 }
 
+/// A job over gRPC of which workers are killed, one after the other.
+fn disturbed(dir: &Path, line: &str, ck: &str, kills: &[usize]) -> (Option<i32>, String) {
+    let mut job = started(dir, &format!("{line} --checkpoint-dir {ck} --save-every 10"), ck, 3);
+    for (round, rank) in kills.iter().enumerate() {
+        if round > 0 {
+            std::thread::sleep(Duration::from_millis(60));
+        }
+        // It may have been too late for this one.
+        let _ = workers(job.id()).get(*rank).copied().is_some_and(kill);
+    }
+    let (status, err) = ended(&mut job);
+    (status.code(), err)
+}
+
 #[test]
-fn engines_that_cannot_shrink_say_so() {
+fn over_grpc_those_that_are_left_go_on() {
     let dir = project();
-    let out = tfc(dir.path(), &format!("launch -n 2 {TRAIN} --on-loss shrink"));
-    let err = String::from_utf8_lossy(&out.stderr);
-    assert!(!out.status.success() && err.contains("E0705"), "{err}");
-    assert!(err.contains("--with-ft ulfm") && err.contains("gRPC"), "{err}");
-    let out = run(dir.path(), &format!("{TRAIN} --on-loss wait"));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("stop or shrink"));
+    let dir = dir.path();
+    ok(run(dir, &format!("{TRAIN} {STEPS} --state whole.safetensors")));
+    for (at, overlap) in [(0, "0"), (1, "1")] {
+        let line = format!(
+            "launch -n 3 env TFC_OVERLAP={overlap} {TRAIN} {STEPS} --on-loss shrink \
+             --metrics m.json --state s{at}.safetensors"
+        );
+        let (code, err) = disturbed(dir, &line, &format!("ck{at}"), &[1 + at]);
+        assert_eq!(code, Some(0), "{err}");
+        nearly(dir, "whole.safetensors", &format!("s{at}.safetensors"));
+        if err.contains("was killed") {
+            let rank = 1 + at;
+            let words = format!("worker {rank} is lost, 2 workers are left: the run goes on");
+            assert!(err.contains(&words) && err.contains("warning[E0701]"), "{err}");
+            assert!(err.contains(&format!("the job goes on without worker {rank}")), "{err}");
+            let text = std::fs::read_to_string(dir.join("m.json")).unwrap();
+            let metrics: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(metrics["losses"]["workers"], 1, "{text}");
+            assert_eq!(metrics["losses"]["regrouped"], 1, "{text}");
+        }
+    }
+    // What was saved then is anybody's.
+    ok(tfc(
+        dir,
+        &format!("launch -n 2 {TRAIN} --steps 420 --epochs 1000 --checkpoint-dir ck0 --resume"),
+    ));
+    // Two of three; one that comes back.
+    let line = format!("launch -n 3 {TRAIN} {STEPS} --on-loss shrink --state two.safetensors");
+    let (code, err) = disturbed(dir, &line, "cktwo", &[1, 1]);
+    assert_eq!(code, Some(0), "{err}");
+    nearly(dir, "whole.safetensors", "two.safetensors");
+    let long = STEPS.replace("400", "4000");
+    let line = format!("launch -n 3 --restarts 1 {TRAIN} {long} --on-loss shrink");
+    let (code, err) = disturbed(dir, &line, "ckback", &[2]);
+    assert_eq!(code, Some(0), "{err}");
+    if err.contains("was killed") {
+        assert!(err.contains("worker 2 is started again (1 of 1 times)"), "{err}");
+        let back = ["worker 2 is back, 3 workers are there", "3 workers are there again"];
+        assert!(back.iter().any(|b| err.contains(b)), "{err}");
+    }
+    // The chief has the files: without it nobody goes on.
+    let line = format!("launch -n 3 {TRAIN} {long} --on-loss shrink --state no.safetensors");
+    let (code, err) = disturbed(dir, &line, "ckchief", &[0]);
+    assert_eq!(code, Some(4), "{err}");
+    assert!(err.contains("worker 0 is gone") && !dir.join("no.safetensors").exists(), "{err}");
+}
+
+/// To the bit as if nothing had happened, whoever is lost.
+#[test]
+fn over_grpc_those_that_are_left_wait() {
+    let dir = project();
+    let dir = dir.path();
+    ok(tfc(dir, &format!("launch -n 3 {TRAIN} {STEPS} --state whole.safetensors")));
+    for (at, kills) in [&[1][..], &[2, 1], &[0], &[2, 0]].into_iter().enumerate() {
+        let line = format!(
+            "launch -n 3 --restarts 5 {TRAIN} {STEPS} --on-loss wait --state s{at}.safetensors"
+        );
+        let (code, err) = disturbed(dir, &line, &format!("ck{at}"), kills);
+        assert_eq!(code, Some(0), "{kills:?}: {err}");
+        let now = variables(dir.join(format!("s{at}.safetensors")));
+        assert_eq!(variables(dir.join("whole.safetensors")), now, "{kills:?}: {err}");
+        if err.contains("was killed") {
+            // Nobody but who died.
+            assert!(!err.contains("the job is started again"), "{err}");
+            assert!(err.contains("is started again (1 of 5 times)"), "{err}");
+        }
+    }
+}
+
+#[test]
+fn a_worker_that_does_not_come_back_ends_the_job() {
+    let dir = project();
+    let dir = dir.path();
+    let long = format!("{TRAIN} --steps 100000 --epochs 100000 --on-loss wait --join-timeout 1s");
+    let (code, err) = disturbed(dir, &format!("launch -n 3 {long}"), "ck", &[1]);
+    assert_eq!(code, Some(4), "{err}");
+    for words in [
+        "the job cannot go on without worker 1",
+        "note: waiting for worker 1 to come back, for 1 s at most",
+        "error[E0702]: worker 1 has not come back within 1 s",
+        "are in `ck`",
+    ] {
+        assert!(err.contains(words), "{words}: {err}");
+    }
+    let saved = err.split("the ").filter_map(|t| t.split_once(" steps before it"));
+    let step: usize = saved.last().unwrap().0.parse().unwrap();
+    // All that it had done is saved, and can be gone on with.
+    let more = format!("{TRAIN} --steps {} --epochs 100000", step + 20);
+    ok(tfc(
+        dir,
+        &format!("launch -n 3 {more} --checkpoint-dir ck --resume --state on.safetensors"),
+    ));
+    ok(tfc(dir, &format!("launch -n 3 {more} --state whole.safetensors")));
+    close(&variables(dir.join("whole.safetensors")), &variables(dir.join("on.safetensors")));
+}
+
+#[test]
+fn what_cannot_be_outlived_is_said() {
+    let dir = project();
+    let dir = dir.path();
+    let refused = |line: &str, why: &str| {
+        let out = tfc(dir, &format!("launch -n 2 {line}"));
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{line}: {err}");
+        assert!(err.contains("E0705") && err.contains(why), "{line}: {err}");
+    };
+    for policy in ["shrink", "wait"] {
+        let average = format!("{TRAIN} --mode average --local-steps 2 --on-loss {policy}");
+        refused(&average, "mode `average`");
+        let own = TRAIN.replace("x=x.npy", "x=x{rank}.npy");
+        refused(&format!("{own} --on-loss {policy}"), "data of its own");
+        let once = format!("./m train --feed x=x.npy --feed y=y.npy --on-loss {policy}");
+        refused(&once, "called once");
+        refused(&format!("{TRAIN} --trace-job t.json --on-loss {policy}"), "--trace-job");
+    }
+    let out = run(dir, &format!("{TRAIN} --on-loss pause"));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("stop, shrink or wait"));
+    // Nor can they have different ideas of it.
+    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let member = |rank: &str, policy: &str| {
+        let line = TRAIN.trim_start_matches("./m ");
+        let more = format!("{line} --on-loss {policy} --join-timeout 20s");
+        let mut c = command(dir, "./m", &more);
+        c.env("TFC_RANK", rank).env("TFC_SIZE", "2").env("TFC_COORDINATOR", &at);
+        c.stdout(Stdio::piped()).stderr(Stdio::piped());
+        c
+    };
+    let chief = member("0", "wait").spawn().unwrap();
+    let wrong = member("1", "shrink").output().unwrap();
+    let err = String::from_utf8_lossy(&wrong.stderr);
+    assert!(err.contains("E0703") && err.contains("the job's is `wait`"), "{err}");
+    ok(member("1", "wait").output().unwrap());
+    ok(chief.wait_with_output().unwrap());
 }

@@ -1,7 +1,7 @@
 //! The command line, taken apart.
 
 use crate::error::{Error, Result, closest};
-use crate::net::job::Job;
+use crate::net::job::{Job, OnLoss};
 use crate::place::Choice;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,8 +81,7 @@ pub struct Args {
     pub strong: bool,
     pub peer_timeout: Option<Duration>,
     pub join_timeout: Option<Duration>,
-    /// Those that are left go on when a worker is lost.
-    pub shrink: bool,
+    pub on_loss: OnLoss,
     pub device: Choice,
     /// The task of a cluster that this process is.
     pub role: Option<String>,
@@ -162,8 +161,8 @@ pub const OPTIONS: &[(&str, &str, &str)] = &[
     ("--join-timeout", "DURATION", "how long the processes have to find each other [default: 60s]"),
     (
         "--on-loss",
-        "stop|shrink",
-        "when a worker is lost, stop (the default), or go on with those that are left (`mpirun --with-ft ulfm`)",
+        "stop|shrink|wait",
+        "when a worker is lost: stop (the default), go on with those that are left, or wait until it is back",
     ),
     ("--tls-cert", "FILE", "encrypt messages: the certificate of this process (also TFC_TLS_CERT)"),
     ("--tls-key", "FILE", "its key (also TFC_TLS_KEY)"),
@@ -269,11 +268,11 @@ pub fn parse(args: &[String]) -> Result<Args> {
                     _ => out.join_timeout = Some(d),
                 }
             }
-            "--on-loss" => match value()?.as_str() {
-                "stop" => out.shrink = false,
-                "shrink" => out.shrink = true,
-                v => return Err(bad(name, v, "stop or shrink")),
-            },
+            "--on-loss" => {
+                let v = value()?;
+                out.on_loss =
+                    OnLoss::from_name(&v).ok_or_else(|| bad(name, &v, "stop, shrink or wait"))?;
+            }
             "--mode" => {
                 out.mode = Some(match value()?.as_str() {
                     "local" => Mode::Local,

@@ -48,7 +48,8 @@ pub(super) fn run(
         first = c.begin(session, console, data.examples)?;
         c.identify(session, console, data.identity(session, batch)?)?;
     }
-    let [step_at, epoch_at, example_at] = session.team.tell([step, first.0, first.1])?;
+    let at = [step, first.0, first.1];
+    let [step_at, epoch_at, example_at] = session.team.start(model, session, console, at)?;
     (step, first) = (step_at, (epoch_at, example_at));
     if a.batch.is_none() {
         let text = format!("without `--batch`, every step takes all {} examples", data.examples);
@@ -74,109 +75,142 @@ pub(super) fn run(
     }
     let mut scratch: Vec<Vec<u8>> = vec![vec![]; count];
     let mut results = vec![];
-    let goes_back = session.saves() || a.shrink;
+    let goes_back = session.saves() || session.team.is_elastic();
     let mut boundary = goes_back.then(|| Boundary::new(model, session.entry));
     let mut epoch = first.0;
-    'epochs: while epoch < epochs && step < limit {
-        let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
-        let resumed = epoch == first.0 && first.1 > 0;
-        let mut lo = if resumed { first.1 } else { 0 };
-        let batches = data.batches(lo, batch, smallest);
-        // Only the results of the last epoch are written.
-        let last = epoch + 1 == epochs || limit - step <= batches;
-        let batches = batches.min(limit - step);
-        let shown_epochs = if epochs == usize::MAX { None } else { Some(epochs) };
-        let bar = console.terminal && !a.quiet;
-        let mut progress = Progress::new(epoch + 1, shown_epochs, batches, bar);
-        let started = Instant::now();
-        let from = checkpoints.as_ref().and_then(|c| c.results()).filter(|_| resumed);
-        let dir = checkpoints.as_ref().map(|c| c.dir());
-        let mut sums = match (last, from) {
-            (true, from) => Sums::new(session, joined, Keep::Asked { checkpoints: dir, from })?,
-            (false, Some(from)) => Sums::averages(session, Some(from))?,
-            (false, None) => Sums::averages(session, None)?,
-        };
-        for name in &sums.lost {
-            session.warn(console, &lost(name, lo, epoch + 1));
-        }
-        while lo < data.examples && step < limit {
-            let hi = (lo + batch).min(data.examples);
-            let mine = session.team.part(lo, hi);
-            let shapes = data.shapes(mine.1 - mine.0);
-            let views = data.batch(&shapes, order.as_deref(), mine.0, mine.1, &mut scratch)?;
-            if let Some(b) = &mut boundary {
-                b.mark(model)?;
+    loop {
+        'epochs: while epoch < epochs && step < limit {
+            let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
+            let resumed = epoch == first.0 && first.1 > 0;
+            let mut lo = if resumed { first.1 } else { 0 };
+            let batches = data.batches(lo, batch, smallest);
+            // Only the results of the last epoch are written.
+            let last = epoch + 1 == epochs || limit - step <= batches;
+            let batches = batches.min(limit - step);
+            let shown_epochs = if epochs == usize::MAX { None } else { Some(epochs) };
+            let bar = console.terminal && !a.quiet;
+            let mut progress = Progress::new(epoch + 1, shown_epochs, batches, bar);
+            let started = Instant::now();
+            let from = checkpoints.as_ref().and_then(|c| c.results()).filter(|_| resumed);
+            let dir = checkpoints.as_ref().map(|c| c.dir());
+            let mut sums = match (last, from) {
+                (true, from) => Sums::new(session, joined, Keep::Asked { checkpoints: dir, from })?,
+                (false, Some(from)) => Sums::averages(session, Some(from))?,
+                (false, None) => Sums::averages(session, None)?,
+            };
+            for name in &sums.lost {
+                session.warn(console, &lost(name, lo, epoch + 1));
             }
-            let mut out = match model.call_with(session.entry, &views, &session.options) {
-                Ok(out) => out,
-                Err(e) => {
-                    let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {
-                        return Err(e);
-                    };
-                    b.go_back(model)?;
-                    if session.team.outlives(&e) {
-                        let at = session.team.regroup(model, [step, epoch, lo])?;
-                        if session.team.is_chief() {
-                            session.warn(console, &session.team.left(e));
-                            continue;
+            while lo < data.examples && step < limit {
+                let hi = (lo + batch).min(data.examples);
+                let mine = session.team.part(lo, hi);
+                let shapes = data.shapes(mine.1 - mine.0);
+                let views = data.batch(&shapes, order.as_deref(), mine.0, mine.1, &mut scratch)?;
+                if let Some(b) = &mut boundary {
+                    b.mark(model)?;
+                }
+                let mut out = match model.call_with(session.entry, &views, &session.options) {
+                    Ok(out) => out,
+                    Err(e) => {
+                        let Some(b) = boundary.as_ref().filter(|_| boundary::undone(&e)) else {
+                            return Err(e);
+                        };
+                        b.go_back(model)?;
+                        let mut e = e;
+                        if session.team.outlives(&e) {
+                            let here = [step, epoch, lo];
+                            match session.team.regroup(model, session, console, e, here) {
+                                Ok(Some(_)) if session.team.is_chief() => continue,
+                                Ok(Some(at)) => {
+                                    (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
+                                    continue 'epochs;
+                                }
+                                Ok(None) => break 'epochs,
+                                Err(why) => e = why,
+                            }
                         }
-                        (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
-                        continue 'epochs;
+                        if !session.saves() {
+                            return Err(e);
+                        }
+                        progress.finish(console);
+                        if let Some(c) = &mut checkpoints {
+                            c.record(session, &mut sums)?;
+                        }
+                        return Ok(Ran { steps: step, failed: Some(e), ..Ran::default() });
                     }
-                    if !session.saves() {
-                        return Err(e);
+                };
+                // The step is done but not agreed on: the last checkpoint is what counts.
+                let agreed = session.team.after_step(model, &mut out, mine.1 - mine.0);
+                sums.add(out, hi - lo)?;
+                progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
+                step += 1;
+                // A last batch smaller than the graph allows is left out.
+                lo = if data.examples - hi < smallest { data.examples } else { hi };
+                let mut ended = None;
+                let asked = match agreed {
+                    Err(e) if session.team.outlives(&e) => {
+                        // The chief has done the step, and so have all when they go on.
+                        let here = [step, epoch, lo];
+                        match session.team.regroup(model, session, console, e, here) {
+                            Ok(Some(_)) if session.team.is_chief() => {}
+                            Ok(Some(at)) => {
+                                (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
+                                continue 'epochs;
+                            }
+                            Ok(None) => break 'epochs,
+                            Err(why) if session.saves() => ended = Some(why),
+                            Err(why) => return Err(why),
+                        }
+                        false
                     }
+                    agreed => agreed?,
+                };
+                let stop = match &mut checkpoints {
+                    Some(c) => {
+                        let over = lo == data.examples;
+                        let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
+                        let (examples, shuffle) = (data.examples, a.shuffle);
+                        let at = Position { epoch, example, examples, shuffle };
+                        c.after_step(model, session, console, Some(at), Some(&mut sums), asked)?
+                    }
+                    None => asked,
+                };
+                if ended.is_some() {
                     progress.finish(console);
                     if let Some(c) = &mut checkpoints {
                         c.record(session, &mut sums)?;
                     }
-                    return Ok(Ran { steps: step, failed: Some(e), ..Ran::default() });
+                    return Ok(Ran { steps: step, failed: ended, ..Ran::default() });
                 }
-            };
-            // The step is done but not agreed on: the last checkpoint is what counts.
-            let agreed = session.team.after_step(model, &mut out, mine.1 - mine.0);
-            sums.add(out, hi - lo)?;
-            progress.step(console, &sums.scalars(session), sums.examples(), started.elapsed());
-            step += 1;
-            // A last batch smaller than the graph allows is left out.
-            lo = if data.examples - hi < smallest { data.examples } else { hi };
-            let asked = match agreed {
-                Err(e) if session.team.outlives(&e) => {
-                    // The chief has done the step, and so have all when they go on.
-                    let at = session.team.regroup(model, [step, epoch, lo])?;
-                    if !session.team.is_chief() {
-                        (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
-                        continue 'epochs;
-                    }
-                    session.warn(console, &session.team.left(e));
-                    false
+                if stop {
+                    // Without it nothing is gone on with.
+                    let _ = session.team.wait_for_chief();
+                    progress.finish(console);
+                    return Ok(Ran { steps: step, interrupted: true, ..Ran::default() });
                 }
-                agreed => agreed?,
-            };
-            let stop = match &mut checkpoints {
-                Some(c) => {
-                    let over = lo == data.examples;
-                    let (epoch, example) = if over { (epoch + 1, 0) } else { (epoch, lo) };
-                    let (examples, shuffle) = (data.examples, a.shuffle);
-                    let at = Position { epoch, example, examples, shuffle };
-                    c.after_step(model, session, console, Some(at), Some(&mut sums), asked)?
-                }
-                None => asked,
-            };
-            if stop {
-                progress.finish(console);
-                return Ok(Ran { steps: step, interrupted: true, ..Ran::default() });
             }
+            progress.finish(console);
+            if !a.quiet {
+                report(session, console, (epoch + 1, shown_epochs), &sums, started.elapsed());
+            }
+            if last && let Some(c) = &mut checkpoints {
+                c.record(session, &mut sums)?;
+            }
+            results = sums.finish()?;
+            epoch += 1;
         }
-        progress.finish(console);
-        if !a.quiet {
-            report(session, console, (epoch + 1, shown_epochs), &sums, started.elapsed());
+        // The others wait until the chief has saved: if it is lost before, there are steps
+        // to do again.
+        match session.team.wait_for_chief() {
+            Err(e) if session.team.outlives(&e) => {
+                let here = [step, epoch, 0];
+                match session.team.regroup(model, session, console, e, here)? {
+                    Some(at) => (step, epoch, first) = (at[0], at[1], (at[1], at[2])),
+                    None => break,
+                }
+            }
+            waited => break waited?,
         }
-        if last && let Some(c) = &mut checkpoints {
-            c.record(session, &mut sums)?;
-        }
-        results = sums.finish()?;
-        epoch += 1;
     }
     session.team.finish(model)?;
     Ok(Ran { results, steps: step, ..Ran::default() })

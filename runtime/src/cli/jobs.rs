@@ -61,6 +61,7 @@ fn run(
         let (args, options) = (&helper, call_options(&helper));
         let session = Session { plan, entry, args, team: &team, tasks: None, options };
         let end = session.execute(program, false, &mut silent)?;
+        team.leave();
         team.trace(&session, clock, &mut silent)?;
         return Ok(Some(end));
     }
@@ -71,6 +72,8 @@ fn run(
     destinations::check(&session)?;
     session.advise(console);
     let end = session.execute(program, false, console)?;
+    // All is saved.
+    team.dismiss()?;
     team.trace(&session, clock, console)?;
     Ok(Some(end))
 }

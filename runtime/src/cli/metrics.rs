@@ -24,6 +24,11 @@ pub(super) struct Metrics {
     pub waits: Vec<(String, Duration)>,
     /// Gradients that came too late, by worker.
     pub dropped: Vec<u64>,
+    /// Workers that were lost, how often the group was formed again, and calls of processes
+    /// that were not let in.
+    pub lost: u64,
+    pub regrouped: u64,
+    pub refused: u64,
     /// Updates between a worker's reading and writing: sum, most, how often.
     pub stale: [u64; 3],
 }
@@ -61,6 +66,7 @@ impl Metrics {
             "{{\n  \"mode\": {},\n  \"workers\": {},\n  \"servers\": {},\n  \"steps\": {},\n  \
              \"seconds\": {},\n  \"bytes_sent\": {},\n  \"bytes_received\": {},\n  \
              \"waited\": {},\n  \"dropped\": {},\n  \
+             \"losses\": {{\"workers\": {}, \"regrouped\": {}, \"refused\": {}}},\n  \
              \"staleness\": {{\"updates\": {updates}, \"mean\": {mean}, \"most\": {most}}}\n}}\n",
             quote(self.mode),
             self.workers,
@@ -71,6 +77,9 @@ impl Metrics {
             self.received,
             pairs(waits.collect()),
             pairs(dropped.collect()),
+            self.lost,
+            self.regrouped,
+            self.refused,
         )
     }
 }

@@ -44,6 +44,7 @@ use crate::error::{Error, ErrorCode, Result, closest, list};
 use crate::files;
 use crate::hash::{Hasher, hex};
 use crate::io;
+use crate::launcher;
 use crate::model::{Model, ModelOptions};
 use crate::net::Group;
 use crate::pool::Pool;
@@ -127,6 +128,9 @@ pub fn main(program: &dyn Program, name: &str, words: &[String], console: &mut C
         Ok(End::Done) => 0,
         Ok(End::Interrupted) => INTERRUPTED,
         Err(e) => {
+            if e.code() == ErrorCode::PEER_LATE {
+                e.about().iter().for_each(|p| launcher::accuse(*p));
+            }
             let text = if json { e.to_json() } else { e.to_string() };
             let _ = writeln!(console.err, "{text}");
             let _ = console.err.flush();
@@ -333,7 +337,9 @@ impl Session<'_> {
         {
             (jobs.attach)(self, &model)?;
         }
-        self.team.begin(&model)?;
+        if let Some(way) = self.team.begin(&model)? {
+            self.say(console, &way);
+        }
         if let Some(group) = &self.tasks {
             model.lead(group.clone())?;
         }
@@ -377,6 +383,7 @@ impl Session<'_> {
             sandbox,
             task,
             device: self.args.device,
+            turn: self.team.turn,
             ..ModelOptions::default()
         })
     }
@@ -444,7 +451,10 @@ impl Session<'_> {
 
     /// The entry is called again and again.
     fn steps(&self) -> bool {
-        let a = self.args;
+        Session::calls_again(self.args)
+    }
+
+    fn calls_again(a: &Args) -> bool {
         a.batch.is_some() || a.epochs.is_some() || a.steps.is_some() || a.shuffle.is_some()
     }
 

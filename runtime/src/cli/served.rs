@@ -14,7 +14,7 @@ use super::sums::Sums;
 use super::team::{self, Team};
 use super::{Console, End, Program, Ran, Session, signals, trace};
 use crate::checkpoint::{self, Manifest};
-use crate::error::{Error, ErrorCode, Result, list};
+use crate::error::{Error, ErrorCode, Party, Result, list};
 use crate::model::{Model, ModelOptions};
 use crate::net::clock::Offset;
 use crate::net::job::Job;
@@ -523,6 +523,7 @@ impl Worker<'_> {
             std::thread::sleep(Duration::from_millis(10));
         }
         Err(Error::peer(ErrorCode::PEER_LATE, "worker 0, the chief, was not heard of in time")
+            .concerning(Party::Worker(0))
             .note("all steps are done, but it has not said that the variables are saved"))
     }
 
@@ -630,6 +631,7 @@ impl Worker<'_> {
             waits: waited.map(|(s, d)| (format!("server {s}"), *d)).collect(),
             dropped: counts.dropped.clone(),
             stale: counts.stale,
+            ..Metrics::default()
         };
         metrics.report(self.session, console)?;
         if ran.interrupted {

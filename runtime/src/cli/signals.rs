@@ -5,6 +5,7 @@
 //! signal to the process and to its group, so it comes twice. One after that
 //! ends the process at once, as it would without us.
 
+use crate::launcher;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -38,30 +39,20 @@ pub fn ask_to_stop(process: u32) {
     unix::ask_to_stop(process);
 }
 
-/// What a launcher writes to the standard input of a process that is to end with it.
-/// It writes nothing more: the input ends when the launcher does, in whatever way.
-pub const LIFELINE: &[u8] = b"tfc launch\n";
-/// Set where standard input may be one.
-pub const LAUNCHED: &str = "TFC_LAUNCHED";
 /// Exit code of a process whose launcher is gone.
 const ORPHANED: i32 = 4;
 
 /// Ends this process when its launcher ends. One that was started otherwise goes on; so
 /// does one whose input was redirected on the way.
 pub fn end_with_launcher() {
-    if std::env::var_os(LAUNCHED).is_none() {
+    if std::env::var_os(launcher::LAUNCHED).is_none() {
         return;
     }
     let watch = || {
-        use std::io::Read;
-        let mut input = std::io::stdin();
-        let mut word = [0; LIFELINE.len()];
-        if input.read_exact(&mut word).is_err() || word != *LIFELINE {
-            return;
+        if launcher::outlived() {
+            // Nobody hears a word, and what is saved is saved.
+            std::process::exit(ORPHANED);
         }
-        while input.read(&mut word).is_ok_and(|n| n > 0) {}
-        // Nobody hears a word, and what is saved is saved.
-        std::process::exit(ORPHANED);
     };
     // Without a thread it may stay behind, no more.
     let _ = std::thread::Builder::new().name("tfc-launcher".into()).spawn(watch);

@@ -136,7 +136,8 @@ fn steps(
 ) -> Result<Ran> {
     let a = session.args;
     let views: Vec<FeedView<'_>> = feeds.iter().map(TensorBuf::view).collect();
-    let [first] = session.team.tell([checkpoints.as_ref().map_or(0, |c| c.step())])?;
+    let at = [checkpoints.as_ref().map_or(0, |c| c.step())];
+    let [first] = session.team.start(model, session, console, at)?;
     let limit = a.steps.unwrap_or(usize::MAX);
     let every = a.steps.map_or(REPORT_EVERY, |n| n.div_ceil(10));
     let bar = console.terminal && !a.quiet;
@@ -155,14 +156,47 @@ fn steps(
     let mut part = Sums::averages(session, None)?;
     let (started, mut part_started) = (Instant::now(), Instant::now());
     let mut step = first;
-    let mut boundary = session.saves().then(|| Boundary::new(model, session.entry));
+    let goes_back = session.saves() || session.team.is_elastic();
+    let mut boundary = goes_back.then(|| Boundary::new(model, session.entry));
     let (mut interrupted, mut failed) = (false, None);
-    while step < limit && !interrupted {
+    loop {
+        if step >= limit || interrupted {
+            // The others wait until the chief has saved: if it is lost before, there are
+            // steps to do again.
+            match session.team.wait_for_chief() {
+                Err(e) if session.team.outlives(&e) && !interrupted => {
+                    match session.team.regroup(model, session, console, e, [step])? {
+                        Some([at]) => step = at,
+                        None => break,
+                    }
+                    continue;
+                }
+                Err(e) if !interrupted => return Err(e),
+                _ => break,
+            }
+        }
         if let Some(b) = &mut boundary {
             b.mark(model)?;
         }
         let mut out = match model.call_with(session.entry, &views, &session.options) {
             Ok(out) => out,
+            Err(e) if session.team.outlives(&e) => {
+                if let Some(b) = &boundary {
+                    b.go_back(model)?;
+                }
+                match session.team.regroup(model, session, console, e, [step]) {
+                    Ok(Some([at])) => {
+                        step = at;
+                        continue;
+                    }
+                    Ok(None) => {}
+                    Err(e) => failed = Some(e),
+                }
+                if let (Some(c), Some(_)) = (&mut checkpoints, &failed) {
+                    c.record(session, &mut all)?;
+                }
+                break;
+            }
             Err(e) => {
                 // The wait was ended by a signal, or no more data comes.
                 interrupted = e.code() == ErrorCode::RUNNERS_STOPPED && signals::raised();
@@ -182,11 +216,26 @@ fn steps(
                 break;
             }
         };
-        let asked = session.team.after_step(model, &mut out, 1)?;
+        let asked = match session.team.after_step(model, &mut out, 1) {
+            Err(e) if session.team.outlives(&e) => {
+                // The chief has done the step, and so have all when they go on.
+                match session.team.regroup(model, session, console, e, [step + 1])? {
+                    Some(_) if session.team.is_chief() => {}
+                    Some([at]) => {
+                        step = at;
+                        continue;
+                    }
+                    None => break,
+                }
+                false
+            }
+            asked => asked?,
+        };
         step += 1;
         part.add_scalars(&out);
         all.add(out, 1)?;
-        progress.step(console, &part.scalars(session), step - first, started.elapsed());
+        let done = step.saturating_sub(first);
+        progress.step(console, &part.scalars(session), done, started.elapsed());
         interrupted = match &mut checkpoints {
             Some(c) => c.after_stream_step(model, session, console, &mut all, asked)?,
             None => asked,

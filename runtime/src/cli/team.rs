@@ -11,15 +11,17 @@ use super::metrics::Metrics;
 use super::{Console, Session, signals, trace};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
-use crate::net::Group;
 use crate::net::clock::Offset;
 use crate::net::collective::Reduce;
-use crate::net::job::Job;
+use crate::net::direct::Way;
+use crate::net::job::{Job, OnLoss};
+use crate::net::{Group, Regrouped};
+use crate::queue::uses_queue;
 use crate::tensor::TensorBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tfc_abi::DType;
-use tfc_abi::plan::{Entry, Plan};
+use tfc_abi::plan::{Entry, Plan, QueueAction};
 
 /// Stands for the number of a worker in names of files.
 const RANK: &str = "{rank}";
@@ -30,25 +32,18 @@ pub(super) struct Team {
     average: Option<Average>,
     /// Every worker has data of its own.
     private: bool,
-    /// Those that are left go on when a worker is lost.
-    shrinks: bool,
     /// The run is saved, by the chief.
     pub(super) saves: bool,
     /// Who has said that there are others, where that is not plain.
     pub(super) found: Option<String>,
+    /// How many of the workers before this one are on this machine.
+    pub(super) turn: usize,
 }
 
 impl Team {
     /// Nobody else.
     pub(super) fn alone() -> Team {
-        Team {
-            group: None,
-            average: None,
-            private: false,
-            shrinks: false,
-            saves: false,
-            found: None,
-        }
+        Team { group: None, average: None, private: false, saves: false, found: None, turn: 0 }
     }
 
     /// Joins the job that the environment describes, if there is one.
@@ -66,6 +61,7 @@ impl Team {
         };
         job.timeout = args.peer_timeout.unwrap_or(job.timeout);
         job.join_timeout = args.join_timeout.unwrap_or(job.join_timeout);
+        job.on_loss = args.on_loss;
         args.encrypt(&mut job)?;
         let e = &plan.entries[entry];
         let average = match args.mode {
@@ -77,12 +73,28 @@ impl Team {
         }
         let own = |text: &str| text.contains(RANK);
         let private = args.feeds.iter().chain(&args.data).any(|(_, text)| own(text));
-        let group = Group::join(&job, &plan.graph_hash)?;
-        if args.shrink && (!group.can_shrink() || average.is_some() || private) {
-            return Err(cannot_shrink(group.engine()));
+        if args.on_loss != OnLoss::Stop {
+            can_go_on(plan, entry, args, private)?;
         }
-        let (shrinks, found) = (args.shrink, job.introduction());
-        Ok(Some(Team { group: Some(Arc::new(group)), average, private, shrinks, saves, found }))
+        let group = Group::join(&job, &plan.graph_hash)?;
+        if group.on_loss() != args.on_loss {
+            return Err(cannot_outlive(
+                args.on_loss,
+                &format!("its messages are carried by {}", group.engine()),
+            ));
+        }
+        // Who comes later cannot be asked with the others.
+        let turn = match args.on_loss {
+            OnLoss::Stop => group.number_here()?,
+            OnLoss::Shrink | OnLoss::Wait => job.rank,
+        };
+        let (group, found) = (Some(Arc::new(group)), job.introduction());
+        Ok(Some(Team { group, average, private, saves, found, turn }))
+    }
+
+    /// The job goes on after a loss.
+    pub(super) fn is_elastic(&self) -> bool {
+        self.group.as_ref().is_some_and(|g| g.on_loss() != OnLoss::Stop)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -95,7 +107,7 @@ impl Team {
 
     /// What the chief's messages came to.
     pub(super) fn metrics(&self) -> Option<Metrics> {
-        let g = self.group.as_ref().filter(|g| g.is_chief() && g.size() > 1)?;
+        let g = self.group.as_ref().filter(|g| g.is_chief() && g.most() > 1)?;
         let peers = g.peers();
         let sum = |i: usize| peers.iter().map(|p| p[i]).sum();
         let others = peers.iter().enumerate().filter(|(r, p)| *r > 0 && p[1] > 0);
@@ -109,6 +121,9 @@ impl Team {
         Some(Metrics {
             mode: if self.average.is_some() { "average" } else { "sync" },
             workers: g.size(),
+            lost: g.counters().lost,
+            regrouped: g.counters().regrouped,
+            refused: g.counters().refused,
             sent: sum(0),
             received: sum(1),
             waits,
@@ -173,12 +188,51 @@ impl Team {
         }
     }
 
+    /// Gives everybody the chief's variables, if that can be done once and for all. What
+    /// there is to say of how gradients travel, it gives.
+    pub(super) fn begin(&self, model: &Model) -> Result<Option<String>> {
+        if self.is_elastic() { Ok(None) } else { self.share(model) }
+    }
+
+    /// Where the chief is, for everybody; with its variables, where somebody may be lost
+    /// meanwhile.
+    pub(super) fn start<const N: usize>(
+        &self,
+        model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        at: [usize; N],
+    ) -> Result<[usize; N]> {
+        if !self.is_elastic() {
+            return self.tell(at);
+        }
+        let told = self.share(model).and_then(|way| {
+            way.iter().for_each(|text| session.say(console, text));
+            self.tell(at)
+        });
+        match told {
+            Err(e) if self.outlives(&e) => {
+                let went_on = self.regroup(model, session, console, e, at)?;
+                went_on.ok_or_else(|| Error::peer(ErrorCode::JOIN_REFUSED, "the run is over"))
+            }
+            started => started,
+        }
+    }
+
     /// Lets the model's steps use the group, and gives everybody the chief's
-    /// variables.
-    pub(super) fn begin(&self, model: &Model) -> Result<()> {
-        let Some(group) = &self.group else { return Ok(()) };
+    /// variables. What there is to say of how gradients travel, it gives.
+    fn share(&self, model: &Model) -> Result<Option<String>> {
+        let Some(group) = &self.group else { return Ok(None) };
+        let mut said = None;
         if self.average.is_none() {
             model.join(group.clone());
+            said = match model.connect_devices()? {
+                Way::Direct(engine) => Some(format!("gradients go from GPU to GPU by {engine}")),
+                Way::ThroughCpu(why) if model.has_gpus() => {
+                    Some(format!("gradients go through the CPU: {why}"))
+                }
+                Way::ThroughCpu(_) => None,
+            };
         }
         let mut values = vec![];
         for var in 0..model.plan().vars.len() {
@@ -205,10 +259,23 @@ impl Team {
                 model.queues().set_positions(&positions)?;
             }
         }
-        match &self.average {
-            Some(average) => average.begin(model),
-            None => Ok(()),
+        if let Some(average) = &self.average {
+            average.begin(model)?;
         }
+        Ok(said)
+    }
+
+    /// As [`Team::share`], when steps have been done: what exchanges by GPUs they have is in
+    /// their schedules.
+    fn share_again(&self, model: &Model) -> Result<()> {
+        let direct = model.exchanges_by_gpus();
+        self.share(model)?;
+        if direct && self.size() > 1 && !model.exchanges_by_gpus() {
+            let text = "the GPUs of the workers that are left do not find each other";
+            return Err(Error::peer(ErrorCode::BAD_JOB, text)
+                .help("`--resume` goes on from the last checkpoint"));
+        }
+        Ok(())
     }
 
     /// With data of their own the workers have different numbers of steps: all do as
@@ -230,27 +297,75 @@ impl Team {
 
     /// Whether a run goes on when this happens to a step.
     pub(super) fn outlives(&self, e: &Error) -> bool {
-        self.shrinks && e.code() == ErrorCode::PEER_LOST
+        self.group.as_ref().is_some_and(|g| g.outlives(e))
     }
 
-    /// Those that are left go on where the chief is, which all of them are told.
+    /// Those that are left, or all when they are back, go on where the chief is, which all
+    /// of them are told. None if the run is over.
     pub(super) fn regroup<const N: usize>(
         &self,
         model: &Model,
+        session: &Session<'_>,
+        console: &mut Console<'_>,
+        why: Error,
         at: [usize; N],
-    ) -> Result<[usize; N]> {
-        if let Some(group) = &self.group {
-            group.shrink()?;
+    ) -> Result<Option<[usize; N]>> {
+        let Some(group) = &self.group else { return Err(why) };
+        let (mut why, chief) = (why, self.is_chief());
+        loop {
+            if chief {
+                session.warn(console, &why);
+            }
+            let what = group.regroup(&mut |text| {
+                if chief {
+                    session.say(console, text);
+                }
+            })?;
+            if what.over {
+                return Ok(None);
+            }
+            if chief {
+                session.say(console, &self.regrouped(&what));
+            }
+            match self.share_again(model).and_then(|()| self.tell(at)) {
+                // And another one.
+                Err(e) if self.outlives(&e) => why = e,
+                told => return told.map(Some),
+            }
         }
-        self.begin(model)?;
-        self.tell(at)
     }
 
-    /// What is said when a worker was lost and the others go on.
-    pub(super) fn left(&self, e: Error) -> Error {
+    /// What is said when the group was formed again.
+    fn regrouped(&self, what: &Regrouped) -> String {
         let n = self.size();
-        let who = if n == 1 { "one worker is".to_owned() } else { format!("{n} workers are") };
-        e.note(format!("{who} left, and the run goes on from the last whole step"))
+        let names = |list: &[usize]| {
+            let names: Vec<String> = list.iter().map(|n| format!("worker {n}")).collect();
+            let verb = if list.len() == 1 { "is" } else { "are" };
+            format!("{} {verb}", names.join(", "))
+        };
+        let all = if n == 1 { "one worker is".to_owned() } else { format!("{n} workers are") };
+        let who = match (&what.lost[..], &what.back[..]) {
+            ([], []) => format!("{all} there again"),
+            ([], back) => format!("{} back, {all} there", names(back)),
+            (lost, []) => format!("{} lost, {all} left", names(lost)),
+            (lost, back) => format!("{} lost, {} back, {all} left", names(lost), names(back)),
+        };
+        format!("{who}: the run goes on from the last whole step")
+    }
+
+    /// The end of a run that outlives losses: the chief has saved, and the others may go.
+    pub(super) fn dismiss(&self) -> Result<()> {
+        self.group.as_ref().filter(|g| g.is_chief()).map_or(Ok(()), |g| g.farewell())
+    }
+
+    /// Waits for that.
+    pub(super) fn wait_for_chief(&self) -> Result<()> {
+        self.group.as_ref().filter(|g| !g.is_chief()).map_or(Ok(()), |g| g.farewell())
+    }
+
+    /// This process is done.
+    pub(super) fn leave(&self) {
+        self.group.iter().for_each(|g| g.leave());
     }
 
     /// Numbers of the chief's, for everybody.
@@ -267,19 +382,22 @@ impl Team {
         Ok(out)
     }
 
-    /// Examples a batch must have so that everybody gets as many as the graph needs.
+    /// Examples a batch must have so that everybody gets as many as the graph needs, however
+    /// many of them are there at present: they all do the same steps.
     pub(super) fn smallest(&self, each: usize) -> usize {
-        if self.size() == 1 || self.private { each } else { each.max(1) * self.size() }
+        let all = self.group.as_ref().map_or(1, |g| g.most());
+        if all == 1 || self.private { each } else { each.max(1) * all }
     }
 
     pub(super) fn check_batch(&self, batch: usize, each: usize) -> Result<()> {
         let least = self.smallest(each);
-        if batch >= least || self.size() == 1 || self.private {
+        let all = self.group.as_ref().map_or(1, |g| g.most());
+        if batch >= least || all == 1 || self.private {
             return Ok(());
         }
         Err(Error::data(
             ErrorCode::CANNOT_SHARE,
-            format!("a batch of {batch} cannot be shared by {} workers", self.size()),
+            format!("a batch of {batch} cannot be shared by {all} workers"),
         )
         .help(format!("take at least {least}, or fewer workers")))
     }
@@ -341,14 +459,38 @@ pub(super) fn nobody(mode: Mode) -> Error {
         .help("start the processes with `tfc launch -n 2 ..`, `mpirun` or `srun`")
 }
 
-fn cannot_shrink(engine: &str) -> Error {
+/// What can be gone on with when a worker is lost: where all know where they are in the data.
+fn can_go_on(plan: &Plan, entry: usize, args: &Args, private: bool) -> Result<()> {
+    let e = &plan.entries[entry];
+    let takes = |q: usize| uses_queue(e, q as u32, QueueAction::takes);
+    let why = if args.mode == Some(Mode::Average) {
+        "in mode `average` every worker has variables of its own"
+    } else if private {
+        "every worker has data of its own"
+    } else if (0..plan.queues.len()).any(takes) {
+        "it takes its input from queues and readers"
+    } else if !Session::calls_again(args) {
+        "it is called once: `--batch` or `--steps` makes steps of it"
+    } else if args.trace_job.is_some() {
+        "`--trace-job` takes the same processes from the beginning to the end"
+    } else {
+        return Ok(());
+    };
+    Err(cannot_outlive(args.on_loss, why))
+}
+
+fn cannot_outlive(on_loss: OnLoss, why: &str) -> Error {
     Error::usage(ErrorCode::BAD_JOB, "this job cannot go on without a worker that is lost")
-        .note(format!("its messages are carried by {engine}"))
-        .help(
-            "`--on-loss shrink` works in mode `sync`, with batches of one set of data, where \
-             `mpirun --with-ft ulfm` starts the workers; otherwise `tfc launch --restarts 3` \
-             starts them again",
-        )
+        .note(why.to_owned())
+        .help(format!(
+            "`--on-loss {}` works in mode `sync`, with batches of one set of data, over gRPC{}; \
+             otherwise `tfc launch --restarts 3` starts all workers again",
+            on_loss.name(),
+            match on_loss {
+                OnLoss::Shrink => " or where `mpirun --with-ft ulfm` starts the workers",
+                _ => "",
+            }
+        ))
 }
 
 pub(super) fn nothing_to_share(e: &Entry, size: usize) -> Error {

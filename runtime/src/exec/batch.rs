@@ -8,11 +8,12 @@
 
 use super::Run;
 use super::context::{Context, inconsistent};
+use super::exchange::how;
 use crate::device::{Memory, Sequence, Task, What};
 use crate::error::{Error, Result};
 use std::sync::{Mutex, PoisonError};
 use tfc_abi::BUFFER_ALIGN;
-use tfc_abi::plan::{BufId, Entry, Epilogue, Func, HOST, Step, Steps};
+use tfc_abi::plan::{BufId, Entry, Epilogue, Func, HOST, Home, Step, Steps};
 
 pub(super) struct Batch {
     /// Steps of one list, ascending.
@@ -42,9 +43,17 @@ impl Batch {
     }
 
     /// Whether a step cannot be in one batch with these, which it waits for: it takes to
-    /// a device what one of them brings from a device.
+    /// a device what one of them brings from a device, or writes a variable behind an
+    /// exchange. Whether that has failed is known when the batch has been waited for.
     pub fn must_end(step: &Step, entry: &Entry, steps: &Steps, batch: &[u32]) -> bool {
         let buffer = |b: BufId| &entry.buffers[b as usize];
+        if batch.iter().any(|i| matches!(steps[*i as usize], Step::Exchange(_))) {
+            let mut writes = false;
+            step.buffers(&mut |b, w| writes |= w && matches!(buffer(b).home, Home::Var(_)));
+            if writes {
+                return true;
+            }
+        }
         let Step::Copy { src, .. } = step else { return false };
         buffer(*src).device == HOST
             && batch.iter().any(|i| match &steps[*i as usize] {
@@ -174,6 +183,16 @@ fn what(run: &Run<'_>, step: &Step) -> Result<What> {
                 ids: dtype(1),
                 bufs: c.bufs.iter().map(ptr).collect(),
                 ints: values(&c.ints),
+            }
+        }
+        Step::Exchange(x) => {
+            let tensor =
+                |b: &BufId| (entry.buffers[*b as usize].dtype, ptr(b), byte_len(ctx, entry, *b));
+            What::Exchange {
+                tensors: x.bufs.iter().map(tensor).filter(|t| t.2 > 0).collect(),
+                how: how(x.combine),
+                name: x.name.clone(),
+                place: x.place.clone(),
             }
         }
         _ => return Err(inconsistent(entry, "a step is on a device that cannot do it")),

@@ -142,7 +142,9 @@ impl Context {
         }
         self.arguments = Arguments::default();
         let (values, pool) = (&self.values, &*model.pool);
-        let schedule = Schedule::new(&entry.steps, entry, values, pool, &mut self.arguments);
+        let direct = model.exchanges_by_gpus();
+        let arguments = &mut self.arguments;
+        let schedule = Schedule::new(&entry.steps, entry, values, pool, direct, arguments);
         self.schedule = Some(Box::new(schedule));
         self.moves = u64::MAX;
         self.ready = true;

@@ -195,12 +195,6 @@ impl<'a> Run<'a> {
             match stage {
                 Stage::One(i) => {
                     let i = *i as usize;
-                    if let Step::Exchange(x) = &steps[i] {
-                        let own = schedule.steps[i].exchanges + 1;
-                        let next = schedule.waits.get(at + 1).is_none_or(|first| *first >= own);
-                        self.begin(&steps[i], x, next);
-                        continue;
-                    }
                     let started = self.clock();
                     self.dirty |= schedule.steps[i].writes_variables;
                     match frame::computes(&steps[i]) {
@@ -221,6 +215,13 @@ impl<'a> Run<'a> {
                         profile.record(step, sizes, started);
                         result
                     })?;
+                }
+                Stage::Exchange(i, detour) => {
+                    let i = *i as usize;
+                    let Step::Exchange(x) = &steps[i] else { continue };
+                    let own = schedule.steps[i].exchanges + 1;
+                    let next = schedule.waits.get(at + 1).is_none_or(|first| *first >= own);
+                    self.begin(&steps[i], x, next, detour)?;
                 }
                 Stage::Elsewhere(batch) => {
                     self.dirty |= batch.writes_variables;

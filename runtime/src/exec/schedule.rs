@@ -7,6 +7,7 @@
 //! results do not depend on any of this.
 
 use super::batch::Batch;
+use super::exchange::Detour;
 use super::frame::computes;
 use super::group::StepGroup;
 use crate::device::COPIED_PER_NS;
@@ -39,6 +40,8 @@ pub(super) enum Stage {
     Group(Box<StepGroup>),
     /// Some on other devices.
     Elsewhere(Box<Batch>),
+    /// An exchange with other processes, by way of the CPU.
+    Exchange(u32, Detour),
     /// A step with two lists of its own.
     Inner(u32, Box<[Schedule; 2]>),
 }
@@ -68,29 +71,35 @@ pub(super) struct Arguments {
 }
 
 impl Schedule {
+    /// With `direct`, devices exchange tensors with other processes by themselves.
     pub(super) fn new(
         steps: &Steps,
         entry: &Entry,
         values: &[i64],
         pool: &Pool,
+        direct: bool,
         arguments: &mut Arguments,
     ) -> Schedule {
+        // Those that a device does by itself are tasks of it, as anything else it does.
+        let exchanged = |i: usize| {
+            matches!(steps[i], Step::Exchange(_)) && !(direct && steps.dispatch()[i].device != HOST)
+        };
         let mut known: Vec<StepInfo> = vec![];
         let mut exchanges = 0;
-        for (step, dispatch) in steps.iter().zip(steps.dispatch()) {
+        for (i, (step, dispatch)) in steps.iter().zip(steps.dispatch()).enumerate() {
             let (work, splits) = work(step, entry, values);
             let mut writes_variables = false;
             step.buffers(&mut |b, w| {
                 let home = entry.buffers[b as usize].home;
                 writes_variables |= w && matches!(home, Home::Var(_));
             });
-            let before = dispatch.after.iter().map(|a| match &steps[*a as usize] {
+            let before = dispatch.after.iter().map(|a| match exchanged(*a as usize) {
                 // Its own number is one more than those before it.
-                Step::Exchange(_) => known[*a as usize].exchanges + 1,
-                _ => known[*a as usize].exchanges,
+                true => known[*a as usize].exchanges + 1,
+                false => known[*a as usize].exchanges,
             });
             let mut first = before.max().unwrap_or(0);
-            if let Step::Exchange(_) = step {
+            if exchanged(i) {
                 (first, exchanges) = (exchanges, exchanges + 1);
             }
             known.push(StepInfo {
@@ -120,7 +129,8 @@ impl Schedule {
             after.iter().any(|a| list.binary_search(a).is_ok())
         };
         for (i, step) in (0u32..).zip(steps.iter()) {
-            let away = schedule.steps[i as usize].device != HOST;
+            let beside = exchanged(i as usize);
+            let away = schedule.steps[i as usize].device != HOST && !beside;
             let small = schedule.steps[i as usize].small && pool.threads() > 1;
             if !small && waits(&gathered, i) {
                 schedule.flush(&mut gathered, steps, pool);
@@ -136,8 +146,10 @@ impl Schedule {
                 gathered.push(i);
                 continue;
             }
-            let mut inner = |list: &Steps| Schedule::new(list, entry, values, pool, arguments);
+            let mut inner =
+                |list: &Steps| Schedule::new(list, entry, values, pool, direct, arguments);
             schedule.stages.push(match step {
+                Step::Exchange(_) => Stage::Exchange(i, Detour::default()),
                 Step::If { then: a, otherwise: b, .. } | Step::While { head: a, body: b, .. } => {
                     Stage::Inner(i, Box::new([inner(a), inner(b)]))
                 }
@@ -146,12 +158,10 @@ impl Schedule {
         }
         schedule.flush(&mut gathered, steps, pool);
         schedule.send(&mut elsewhere);
-        let first = |i: &u32| match &steps[*i as usize] {
-            // It is put in line behind those before it, and need not wait for them.
-            Step::Exchange(_) => 0,
-            _ => schedule.steps[*i as usize].exchanges,
-        };
+        let first = |i: &u32| schedule.steps[*i as usize].exchanges;
         let waits = schedule.stages.iter().map(|stage| match stage {
+            // It is put in line behind those before it, and need not wait for them.
+            Stage::Exchange(..) => 0,
             Stage::One(i) | Stage::Inner(i, _) => first(i),
             Stage::Group(group) => group.members().iter().map(first).max().unwrap_or(0),
             Stage::Elsewhere(batch) => batch.steps().iter().map(first).max().unwrap_or(0),
@@ -197,7 +207,7 @@ impl Schedule {
     #[cfg(test)]
     pub(super) fn groups(&self) -> usize {
         let count = |stage: &Stage| match stage {
-            Stage::One(_) | Stage::Elsewhere(_) => 0,
+            Stage::One(_) | Stage::Elsewhere(_) | Stage::Exchange(..) => 0,
             Stage::Group(_) => 1,
             Stage::Inner(_, inner) => inner.iter().map(Schedule::groups).sum(),
         };
@@ -271,7 +281,8 @@ mod tests {
         let steps = Steps::from_pairs(
             pairs.map(|(s, after)| (s, Dispatch { after, ..Dispatch::default() })),
         );
-        Schedule::new(&steps, &entry, &[bytes], &Pool::new(threads), &mut Arguments::default())
+        let pool = Pool::new(threads);
+        Schedule::new(&steps, &entry, &[bytes], &pool, false, &mut Arguments::default())
     }
 
     const APART: [(u32, u32); 4] = [(0, 1), (2, 3), (4, 5), (6, 7)];

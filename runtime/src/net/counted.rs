@@ -1,7 +1,8 @@
 //! What a process sends, gets and waits for, peer by peer.
 
 use super::collective::Reduce;
-use super::{Moment, Transport};
+use super::job::OnLoss;
+use super::{Moment, Regrouped, Transport};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -10,13 +11,13 @@ use tfc_abi::DType;
 /// A transport, and what has gone through it.
 pub(super) struct Counted {
     inner: Box<dyn Transport>,
-    /// By peer: bytes sent, bytes received, and nanoseconds waited for them.
+    /// By number in the job: bytes sent, bytes received, and nanoseconds waited for them.
     peers: Vec<[AtomicU64; 3]>,
 }
 
 impl Counted {
     pub(super) fn new(inner: Box<dyn Transport>) -> Counted {
-        let peers = (0..inner.size()).map(|_| Default::default()).collect();
+        let peers = (0..inner.most()).map(|_| Default::default()).collect();
         Counted { inner, peers }
     }
 
@@ -26,7 +27,7 @@ impl Counted {
     }
 
     fn add(&self, peer: usize, what: usize, amount: u64) {
-        if let Some(p) = self.peers.get(peer) {
+        if let Some(p) = self.peers.get(self.inner.number(peer)) {
             p[what].fetch_add(amount, Ordering::Relaxed);
         }
     }
@@ -83,12 +84,40 @@ impl Transport for Counted {
         self.inner.sleeps()
     }
 
-    fn can_shrink(&self) -> bool {
-        self.inner.can_shrink()
+    fn outlives(&self) -> OnLoss {
+        self.inner.outlives()
     }
 
-    fn shrink(&self, moment: &Moment<'_>) -> Result<()> {
-        self.inner.shrink(moment)
+    fn gone(&self) -> Option<usize> {
+        self.inner.gone()
+    }
+
+    fn most(&self) -> usize {
+        self.inner.most()
+    }
+
+    fn number(&self, rank: usize) -> usize {
+        self.inner.number(rank)
+    }
+
+    fn regroup(&self, moment: &Moment<'_>, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
+        self.inner.regroup(moment, say)
+    }
+
+    fn check(&self, moment: &Moment<'_>) -> Result<()> {
+        self.inner.check(moment)
+    }
+
+    fn farewell(&self, moment: &Moment<'_>) -> Result<()> {
+        self.inner.farewell(moment)
+    }
+
+    fn leave(&self) {
+        self.inner.leave();
+    }
+
+    fn refused(&self) -> u64 {
+        self.inner.refused()
     }
 
     fn reduces(&self, dtype: DType) -> bool {

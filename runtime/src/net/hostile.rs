@@ -4,10 +4,14 @@
 
 use super::h2::{self, Allowed, Head, flag, kind};
 use super::hpack::Decoder;
+use super::line::{Cause, Kind, Line, Word};
 use super::link::{Link, Progress, Receiving, Sending};
 use super::tls::{Pipe, Wire};
 use super::{Moment, hpack};
 use crate::error::ErrorCode;
+use std::io::Write;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 const JOB: u64 = 77;
@@ -227,6 +231,52 @@ fn handshakes_of_any_kind_end() {
             assert_eq!(head.len, payload.len());
             frames += 1;
             assert!(frames <= 64);
+        }
+    }
+}
+
+/// What is heard on a line where somebody writes these bytes, and then no more.
+fn heard(bytes: &[u8]) -> Vec<Word> {
+    let door = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut there = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let (here, _) = door.accept().unwrap();
+    here.set_nonblocking(true).unwrap();
+    let link = Link::new(1, JOB, Wire::Plain(here), Allowed::default(), Decoder::default());
+    let line = Line::new(1, JOB, link);
+    there.write_all(bytes).unwrap();
+    there.shutdown(Shutdown::Write).unwrap();
+    let words = Mutex::new(vec![]);
+    line.listen(4, &|word| words.lock().unwrap().push(word));
+    assert!(line.is_gone());
+    words.into_inner().unwrap()
+}
+
+/// Words about who is lost, changed, cut short, repeated or of another run: the line ends,
+/// and what was heard before is what somebody may say.
+#[test]
+fn lines_with_noise_end() {
+    let mut random = Random(23);
+    let word = Word::Broken(Cause { peer: 2, kind: Kind::Late, why: "it is late".into() });
+    let good = message(&word.bytes(), 0);
+    assert_eq!(heard(&good), std::slice::from_ref(&word));
+    assert_eq!(heard(&good.repeat(2)), std::slice::from_ref(&word), "it was said twice");
+    assert_eq!(heard(&[good.clone(), message(&Word::Left.bytes(), 1)].concat()).len(), 2);
+    assert_eq!(heard(&message(&word.bytes(), 1)), [], "the first one is missing");
+    assert_eq!(heard(&message(&[0; 255], 0)), [], "it is too short");
+    assert_eq!(heard(&message(&[0x5a; 256], 0)), [], "it is no word");
+    let stranger = Word::Broken(Cause { peer: 4, kind: Kind::Lost, why: String::new() });
+    assert_eq!(heard(&message(&stranger.bytes(), 0)), [], "there are four processes");
+    for case in 0..1500 {
+        let mut bytes = good.clone();
+        match case % 3 {
+            0 => bytes[random.below(50)] ^= 1 << random.below(8),
+            1 => bytes.truncate(random.below(good.len())),
+            _ => bytes[..40].iter_mut().for_each(|b| *b = random.below(256) as u8),
+        }
+        for word in heard(&bytes) {
+            if let Word::Broken(cause) = word {
+                assert!(cause.peer < 4 && !cause.why.chars().any(char::is_control), "{cause:?}");
+            }
         }
     }
 }

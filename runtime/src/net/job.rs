@@ -25,6 +25,31 @@ const OWN: &str = "TFC_RANK";
 /// Port for launchers that name a host alone.
 const PORT: u16 = 29_770;
 
+/// What becomes of a job that loses a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    #[default]
+    Stop,
+    /// Those that are left go on.
+    Shrink,
+    /// They wait until it is back.
+    Wait,
+}
+
+impl OnLoss {
+    pub fn name(self) -> &'static str {
+        match self {
+            OnLoss::Stop => "stop",
+            OnLoss::Shrink => "shrink",
+            OnLoss::Wait => "wait",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<OnLoss> {
+        [OnLoss::Stop, OnLoss::Shrink, OnLoss::Wait].into_iter().find(|o| o.name() == name)
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     pub rank: usize,
@@ -48,6 +73,7 @@ pub struct Job {
     pub tls: Option<super::tls::Files>,
     pub timeout: Duration,
     pub join_timeout: Duration,
+    pub on_loss: OnLoss,
     /// The directory of checkpoints, for parameter servers: all of them must see it.
     pub checkpoints: Option<PathBuf>,
 }
@@ -67,6 +93,7 @@ impl Job {
             tls: None,
             timeout: PEER_TIMEOUT,
             join_timeout: JOIN_TIMEOUT,
+            on_loss: OnLoss::Stop,
             checkpoints: None,
         }
     }
@@ -158,12 +185,18 @@ impl Job {
     /// Where process 0 listens. Other hosts are let in only when that was asked for:
     /// nothing on the wire is encrypted.
     pub(super) fn listener(&self) -> Result<TcpListener> {
-        self.listen_at(&self.coordinator)
+        match self.on_loss {
+            OnLoss::Wait => self.listen_again_at(&self.coordinator),
+            _ => self.listen_at(&self.coordinator),
+        }
     }
 
     /// Where this process listens, as a parameter server.
     pub(super) fn server_listener(&self) -> Result<TcpListener> {
-        let at = self.servers.get(self.rank).map_or("", String::as_str);
+        self.listen_again_at(self.servers.get(self.rank).map_or("", String::as_str))
+    }
+
+    fn listen_again_at(&self, at: &str) -> Result<TcpListener> {
         // The one before it may not be quite gone.
         let until = Instant::now() + self.join_timeout.min(Duration::from_secs(10));
         loop {

@@ -640,6 +640,19 @@ impl Call {
         Err(malformed())
     }
 
+    /// Whether whoever made it has given up.
+    pub(super) fn is_gone(&self) -> bool {
+        let tcp = self.stream.tcp();
+        let mut byte = [0];
+        let looked = tcp.set_nonblocking(true).and_then(|()| tcp.peek(&mut byte));
+        let back = tcp.set_nonblocking(false);
+        let open = match looked {
+            Ok(n) => n > 0,
+            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
+        };
+        !open || back.is_err()
+    }
+
     /// The peer of the connection, by its address.
     pub(super) fn remote(&self) -> io::Result<std::net::SocketAddr> {
         self.stream.tcp().peer_addr()

@@ -83,6 +83,11 @@ impl Transport for Local {
         0
     }
 
+    fn gone(&self) -> Option<usize> {
+        let gone = self.lines.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.iter().position(|gone| *gone)
+    }
+
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
         self.exchange(Some((to, &data)), None, moment)
     }

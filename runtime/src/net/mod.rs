@@ -3,7 +3,10 @@
 //! | module | job |
 //! |---|---|
 //! | [`job`] | which process of how many this is, from the command line or the launcher's environment |
-//! | [`mesh`] | joining: every process gets a link to every other |
+//! | [`muster`] | who is in the group, when a job begins and when a process is lost |
+//! | [`mesh`] | the group: every process has a link to every other |
+//! | [`line`] | what is said about processes that are lost |
+//! | [`door`] | connections that come in, and go out |
 //! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
@@ -12,6 +15,7 @@
 //! | [`alive`] | connections to hosts that have vanished end |
 //! | [`clock`] | how far clocks are apart |
 //! | [`beside`] | exchanges that go on while a step computes |
+//! | [`direct`] | exchanges that GPUs do among themselves |
 //! | [`counted`] | what goes to and comes from each process |
 //! | [`tls`] | encryption, by an OpenSSL that is there when the program runs |
 //! | [`post`] | messages from one process to another, which the sender does not wait for |
@@ -34,26 +38,31 @@ mod beside;
 pub mod clock;
 pub mod collective;
 mod counted;
+pub mod direct;
+mod door;
 mod h2;
 #[cfg(test)]
 mod hostile;
 mod hpack;
 pub mod job;
+mod line;
 mod link;
 pub mod local;
 mod mesh;
 pub mod mpi;
+mod muster;
 pub mod post;
 mod postman;
 pub mod ps;
 pub mod tls;
 
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Party, Result};
 pub use beside::Begun;
 use beside::Beside;
 use collective::{Reduce, Work};
 use counted::Counted;
-use job::Job;
+use job::{Job, OnLoss};
+pub use muster::Regrouped;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -113,15 +122,48 @@ pub trait Transport: Send + Sync {
         true
     }
 
-    /// Whether those that are left can go on when a process is lost.
-    fn can_shrink(&self) -> bool {
-        false
+    /// A process whose connection has ended, if that is known without waiting.
+    fn gone(&self) -> Option<usize> {
+        None
     }
 
-    /// Makes those that are left the whole group, in the order they were in. All of them
-    /// call it; then their ranks and their number may be others.
-    fn shrink(&self, _moment: &Moment<'_>) -> Result<()> {
+    /// What becomes of the group when a process is lost.
+    fn outlives(&self) -> OnLoss {
+        OnLoss::Stop
+    }
+
+    /// How many processes it may ever have.
+    fn most(&self) -> usize {
+        self.size()
+    }
+
+    /// The number that a process of the group has in messages: its rank when the job began.
+    fn number(&self, rank: usize) -> usize {
+        rank
+    }
+
+    /// Forms the group again after a loss. All that are left call it; then their ranks and
+    /// their number may be others. `say` is told who is waited for.
+    fn regroup(&self, _moment: &Moment<'_>, _say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
         Err(Error::bug("this engine cannot go on without a process that is lost"))
+    }
+
+    /// An error if the group is to be formed again.
+    fn check(&self, _moment: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// The chief says that the run is over; the others wait for that.
+    fn farewell(&self, _moment: &Moment<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// This process ends because it is done.
+    fn leave(&self) {}
+
+    /// Calls of processes that were not let in.
+    fn refused(&self) -> u64 {
+        0
     }
 
     /// Whether the engine has sums of its own for such elements.
@@ -148,6 +190,11 @@ pub struct Counters {
     pub bytes_reduced: u64,
     /// Nanoseconds spent in exchanges.
     pub waited: u64,
+    /// Processes that were lost, how often the group was formed again, and calls of
+    /// processes that were not let in.
+    pub lost: u64,
+    pub regrouped: u64,
+    pub refused: u64,
 }
 
 /// The processes of a job, as one of them sees it.
@@ -159,6 +206,8 @@ pub struct Group {
     share: Mutex<f64>,
     scratch: Mutex<Vec<u8>>,
     counters: [AtomicU64; 3],
+    /// Losses, and how often the group was formed again.
+    losses: [AtomicU64; 2],
     /// Messages sent to each process, and received from it.
     posted: Vec<[AtomicU64; 2]>,
     beside: Beside,
@@ -170,7 +219,7 @@ pub struct Group {
 impl Group {
     pub fn new(transport: Box<dyn Transport>, timeout: Duration) -> Group {
         let share = 1.0 / transport.size().max(1) as f64;
-        let posted = (0..transport.size()).map(|_| Default::default()).collect();
+        let posted = (0..transport.most()).map(|_| Default::default()).collect();
         Group {
             posted,
             transport: Counted::new(transport),
@@ -179,6 +228,7 @@ impl Group {
             share: Mutex::new(share),
             scratch: Mutex::default(),
             counters: Default::default(),
+            losses: Default::default(),
             beside: Beside::default(),
             threads: AtomicUsize::new(1),
             overlaps: OnceLock::new(),
@@ -189,7 +239,7 @@ impl Group {
     /// of them must run the same.
     pub fn join(job: &Job, graph: &[u8; 32]) -> Result<Group> {
         let transport: Box<dyn Transport> = match job.mpi {
-            true => Box::new(mpi::Mpi::start(graph)?),
+            true => Box::new(mpi::Mpi::start(graph, job.on_loss)?),
             false => Box::new(mesh::Mesh::join(job, graph)?),
         };
         Ok(Group::new(transport, job.timeout))
@@ -201,6 +251,11 @@ impl Group {
 
     pub fn size(&self) -> usize {
         self.transport.size()
+    }
+
+    /// How many processes it may ever have: as many as when the job began.
+    pub fn most(&self) -> usize {
+        self.transport.most()
     }
 
     /// The engine that carries the messages.
@@ -227,17 +282,19 @@ impl Group {
         *self.share.lock().unwrap_or_else(PoisonError::into_inner) = share;
     }
 
-    fn share(&self) -> f64 {
+    pub(crate) fn share(&self) -> f64 {
         *self.share.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn counters(&self) -> Counters {
         let [exchanges, bytes_reduced, waited] =
             std::array::from_fn(|i| self.counters[i].load(Ordering::Relaxed));
-        Counters { exchanges, bytes_reduced, waited }
+        let [lost, regrouped] = std::array::from_fn(|i| self.losses[i].load(Ordering::Relaxed));
+        let refused = self.transport.refused();
+        Counters { exchanges, bytes_reduced, waited, lost, regrouped, refused }
     }
 
-    /// By peer: bytes sent to it, bytes received from it, and nanoseconds waited for these.
+    /// By number in the job: bytes sent to it, bytes received from it, and nanoseconds waited for these.
     /// Sums that the engine forms by itself are not in it.
     pub fn peers(&self) -> Vec<[u64; 3]> {
         self.transport.peers()
@@ -261,7 +318,8 @@ impl Group {
         place: &str,
     ) -> Result<()> {
         if self.size() <= 1 {
-            return Ok(());
+            // Somebody may have come back.
+            return self.transport.check(&self.moment(what, place));
         }
         let started = Instant::now();
         let mut scratch = self.scratch.lock().unwrap_or_else(PoisonError::into_inner);
@@ -372,24 +430,41 @@ impl Group {
         collective::all_reduce(&self.transport, data, Work { dtype, op, share }, moment)
     }
 
-    /// Whether those that are left can go on when a process is lost.
-    pub fn can_shrink(&self) -> bool {
-        self.transport.can_shrink()
+    /// What becomes of the group when a process is lost.
+    pub fn on_loss(&self) -> OnLoss {
+        self.transport.outlives()
     }
 
-    /// After a failure: the processes that are left become the whole group, and agree on
-    /// nothing else. The chief's variables and position are what they go on with; they
-    /// cannot without it.
-    pub fn shrink(&self) -> Result<()> {
-        let chief = self.is_chief();
+    /// Whether an error is the loss of a process that the group goes on after, once it is
+    /// formed again ([`Group::regroup`]).
+    pub fn outlives(&self, e: &Error) -> bool {
+        let lost = [ErrorCode::PEER_LOST, ErrorCode::PEER_LATE].contains(&e.code());
+        self.on_loss() != OnLoss::Stop && lost
+    }
+
+    /// After a failure: the processes that are left, or as many as there were, become the
+    /// group, and agree on nothing else. The chief's variables and position are what they go
+    /// on with. Who is waited for is said by the chief.
+    pub fn regroup(&self, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
         let moment = self.moment("who is left", "");
-        self.transport.shrink(&moment)?;
+        let what = self.transport.regroup(&moment, say)?;
         self.beside.forgive();
         self.sequence.store(0, Ordering::Relaxed);
-        match self.agree(i64::from(chief), "whether the chief is left")? {
-            0 => Err(lost(0, &moment, "the chief has the files of the run")),
-            _ => Ok(()),
-        }
+        self.posted.iter().flatten().for_each(|n| n.store(0, Ordering::Relaxed));
+        self.losses[0].fetch_add(what.lost.len() as u64, Ordering::Relaxed);
+        self.losses[1].fetch_add(1, Ordering::Relaxed);
+        Ok(what)
+    }
+
+    /// The end of a run that outlives losses: the chief, when it has saved, says that the
+    /// others may go, which wait for it.
+    pub fn farewell(&self) -> Result<()> {
+        self.transport.farewell(&self.moment("the end of the run", ""))
+    }
+
+    /// This process ends because it is done: it is not to be taken for lost.
+    pub fn leave(&self) {
+        self.transport.leave();
     }
 
     /// Everybody gets what the chief has.
@@ -424,16 +499,23 @@ fn wait_for(link: &link::Link, read: bool, moment: &Moment<'_>) -> Result<()> {
     }
 }
 
+/// Says to the launcher, if there is one, that a worker hangs.
+fn accuse(worker: usize) {
+    crate::launcher::accuse(Party::Worker(worker));
+}
+
 /// A peer that is gone.
 pub(crate) fn lost(peer: usize, moment: &Moment<'_>, why: &str) -> Error {
-    about(Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} is gone: {why}")), moment)
+    let e = Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} is gone: {why}"));
+    about(e.concerning(Party::Worker(peer)), moment)
         .help("its own output says why it ended; `--resume` goes on from the last checkpoint")
 }
 
 /// A peer that does not answer.
 pub(crate) fn late(peer: usize, moment: &Moment<'_>) -> Error {
     about(
-        Error::peer(ErrorCode::PEER_LATE, format!("worker {peer} did not answer in time")),
+        Error::peer(ErrorCode::PEER_LATE, format!("worker {peer} did not answer in time"))
+            .concerning(Party::Worker(peer)),
         moment,
     )
     .help("if it is only slow, give it longer with `--peer-timeout`")

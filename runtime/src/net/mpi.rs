@@ -11,7 +11,8 @@
 mod ulfm;
 
 use super::collective::Reduce;
-use super::{Moment, Transport, late};
+use super::job::OnLoss;
+use super::{Moment, Regrouped, Transport, late};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -96,6 +97,11 @@ unsafe impl std::marker::Send for World {}
 pub struct Mpi {
     /// Those that are left.
     world: Mutex<World>,
+    /// Their numbers in the job, by rank.
+    numbers: Mutex<Vec<usize>>,
+    /// How many there were at first.
+    most: usize,
+    on_loss: OnLoss,
     library: Library,
     /// One call at a time.
     turn: Mutex<()>,
@@ -174,7 +180,7 @@ fn open() -> Result<*mut c_void> {
 
 impl Mpi {
     /// Starts MPI and makes sure that everybody runs the same program.
-    pub(super) fn start(graph: &[u8; 32]) -> Result<Mpi> {
+    pub(super) fn start(graph: &[u8; 32], on_loss: OnLoss) -> Result<Mpi> {
         let library = open()?;
         let find = |name: &str| -> Result<*mut c_void> {
             let text = CString::new(name).unwrap_or_default();
@@ -225,13 +231,22 @@ impl Mpi {
         if code != 0 || given < SERIALIZED {
             return Err(missing("it does not start"));
         }
-        let world = Mutex::new(library.enter(library.world));
+        let world = library.enter(library.world);
         let watch = Arc::new(Watch::default());
         let watcher = watch.clone();
         let started =
             std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
         started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
-        let mpi = Mpi { world, library, turn: Mutex::default(), watch, posted: Mutex::default() };
+        let mpi = Mpi {
+            numbers: Mutex::new((0..world.size).collect()),
+            most: world.size,
+            world: Mutex::new(world),
+            on_loss,
+            library,
+            turn: Mutex::default(),
+            watch,
+            posted: Mutex::default(),
+        };
         mpi.same_program(graph)?;
         Ok(mpi)
     }
@@ -253,6 +268,14 @@ impl Mpi {
         Err(Error::peer(ErrorCode::JOIN_REFUSED, "the workers do not all run the same program")
             .note(format!("the graph of worker {} is {}", self.rank(), hex(graph)))
             .help("start every worker of a job with the same program"))
+    }
+
+    /// Those that are left, by their numbers in the job.
+    fn count(&self, own: usize, moment: &Moment<'_>) -> Result<Vec<usize>> {
+        let mut there = vec![0u8; self.most * 8];
+        there[own * 8..][..8].copy_from_slice(&1i64.to_ne_bytes());
+        self.all_reduce(&mut there, DType::I64, Reduce::Max, moment)?;
+        Ok((0..self.most).filter(|n| there[n * 8..][..8] != [0; 8]).collect())
     }
 
     fn world(&self) -> World {
@@ -444,11 +467,23 @@ impl Transport for Mpi {
         false
     }
 
-    fn can_shrink(&self) -> bool {
-        self.library.ulfm.is_some()
+    fn most(&self) -> usize {
+        self.most
     }
 
-    fn shrink(&self, moment: &Moment<'_>) -> Result<()> {
+    fn number(&self, rank: usize) -> usize {
+        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        numbers.get(rank).copied().unwrap_or(rank)
+    }
+
+    fn outlives(&self) -> OnLoss {
+        match (self.on_loss, &self.library.ulfm) {
+            (OnLoss::Shrink, Some(_)) => OnLoss::Shrink,
+            _ => OnLoss::Stop,
+        }
+    }
+
+    fn regroup(&self, moment: &Moment<'_>, _say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
         let Some(ulfm) = &self.library.ulfm else {
             return Err(Error::bug("this MPI library ends with the first process that is lost"));
         };
@@ -463,7 +498,16 @@ impl Transport for Mpi {
         if let Ok(comm) = made {
             *self.world.lock().unwrap_or_else(PoisonError::into_inner) = self.library.enter(comm);
         }
-        Ok(())
+        drop(posted);
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = numbers.get(before.rank).copied().unwrap_or(0);
+        let left = self.count(own, moment)?;
+        let lost = numbers.iter().filter(|n| !left.contains(n)).copied().collect();
+        *numbers = left;
+        match numbers.first() {
+            Some(0) => Ok(Regrouped { lost, ..Regrouped::default() }),
+            _ => Err(super::lost(0, moment, "the chief has the files of the run")),
+        }
     }
 
     fn reduces(&self, dtype: DType) -> bool {

@@ -7,16 +7,16 @@
 
 use super::super::job::Job;
 use super::super::link::Call;
-use super::super::mesh::TRUSTED;
+use super::super::muster::TRUSTED;
 use super::super::tls::{self, Tls};
-use super::super::{Moment, hpack, mesh};
+use super::super::{Moment, door, hpack, mesh};
 use super::carry::Beginning;
 use super::channel::{BROKEN, Channel, FAILED_DATA, FAILED_IO, Head, Message, RELEASED, STOP};
 use super::layout::{Layout, Shape};
 use super::rows::{self, Rows};
 use super::server::{CROSS, SERVE, misfit, take};
 use crate::call::CallOptions;
-use crate::error::{Error, ErrorCode, ErrorKind, Result};
+use crate::error::{Error, ErrorCode, ErrorKind, Party, Result};
 use crate::hash::hex;
 use crate::model::Model;
 use crate::profile::{self, Profile};
@@ -165,7 +165,7 @@ impl Client {
                 None => error,
             }
         };
-        let stream = mesh::connect(at, deadline).map_err(|e| gone(&e))?;
+        let stream = door::connect(at, deadline).map_err(|e| gone(&e))?;
         let rank = self.rank.map_or(String::new(), |r| r.to_string());
         let count = self.servers.len().to_string();
         let metadata = [
@@ -174,7 +174,7 @@ impl Client {
             ("tfc-servers", &count),
             ("tfc-token", &self.job.token),
         ];
-        let wire = mesh::wire(stream, self.tls.as_ref(), deadline).map_err(|e| gone(&e))?;
+        let wire = door::wire(stream, self.tls.as_ref(), deadline).map_err(|e| gone(&e))?;
         let call = Call::make(wire, SERVE, &metadata, deadline).map_err(|e| match e {
             super::super::link::Refused::Io(e) => gone(&e),
             super::super::link::Refused::Said(why) => Error::peer(
@@ -734,6 +734,7 @@ pub(super) fn rolled() -> Error {
 /// Links speak of workers; these are to servers.
 fn named(e: Error, server: usize) -> Error {
     e.renamed(&format!("worker {server}"), &format!("parameter server {server}"))
+        .concerning(Party::Server(server))
 }
 
 /// What a server said, as it said it.

@@ -15,8 +15,9 @@
 //! - Sums are formed in the order of the ranks.
 
 use super::super::clock::{self, Offset};
+use super::super::door::Door;
 use super::super::job::Job;
-use super::super::mesh::{self, Door};
+use super::super::mesh;
 use super::super::tls::Tls;
 use super::super::{Moment, alive, hpack};
 use super::channel::{
@@ -127,7 +128,7 @@ impl Server {
         let entry = self.entry.clone();
         let listener = job.server_listener()?;
         let tls = job.tls.as_ref().map(Tls::open).transpose()?;
-        let door = Door::open(&listener, tls, Instant::now() + LONG)
+        let door = Door::open(&listener, tls, None)
             .map_err(|e| Error::io(ErrorCode::BAD_JOB, crate::io::io_reason(&e)))?;
         let run = RandomState::new().hash_one(std::process::id()) >> 1;
         let mut over = None;

@@ -6,7 +6,8 @@ use super::rows::{self, Rows};
 use super::server::{Answer, Rule, Server, find, misfit, number, rolled, stale, take};
 use super::store::{Combined, Fresh, Grad, Push, Store, wholes};
 use crate::call::CallOptions;
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, ErrorCode, Party, Result};
+use crate::launcher;
 use crate::tensor::{FeedView, TensorBuf};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -171,6 +172,7 @@ impl Server {
             return Ok(waited.unwrap_or_else(PoisonError::into_inner).0);
         }
         let names: Vec<String> = missing.iter().map(|r| format!("worker {r}")).collect();
+        missing.iter().for_each(|r| launcher::accuse(Party::Worker(*r)));
         let here = missing.iter().filter(|r| store.present.contains_key(r)).count();
         let state = if here == missing.len() { "is there, but slow" } else { "is not there" };
         let mut vars: Vec<&str> = vec![];

@@ -1,0 +1,155 @@
+//! Connections to other processes, and the door where they come in.
+
+use super::link::{Call, limit};
+use super::mesh::{POLLIN, poll_fd};
+use super::tls::{self, Tls, Wire};
+use std::io;
+use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A connection that says nothing useful for so long is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Connections that may be shaking hands at a time.
+const STRANGERS: usize = 256;
+/// How often a door that nobody knocks at looks whether it is closed.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Encrypts a connection that was made, if that is asked for.
+pub(super) fn wire(
+    stream: TcpStream,
+    tls: Option<&Arc<Tls>>,
+    deadline: Instant,
+) -> io::Result<Wire> {
+    match tls {
+        None => Ok(Wire::Plain(stream)),
+        Some(tls) => {
+            limit(&stream, deadline)?;
+            tls.connect(stream)
+        }
+    }
+}
+
+/// Tries until the deadline: the other side may not be there yet.
+pub(super) fn connect(address: &str, deadline: Instant) -> io::Result<TcpStream> {
+    connect_unless(address, deadline, &|| false)
+}
+
+/// As [`connect`], as long as it is not `in_vain`.
+pub(super) fn connect_unless(
+    address: &str,
+    deadline: Instant,
+    in_vain: &dyn Fn() -> bool,
+) -> io::Result<TcpStream> {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let tried = address.to_socket_addrs().and_then(|mut list| {
+            let at = list.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let stream = TcpStream::connect_timeout(&at, left.max(Duration::from_millis(1)))?;
+            // Where nobody listens, a connection within one machine may meet itself.
+            match stream.local_addr()? == stream.peer_addr()? {
+                true => Err(io::ErrorKind::ConnectionRefused.into()),
+                false => Ok(stream),
+            }
+        });
+        match tried {
+            Err(_) if Instant::now() + pause < deadline && !in_vain() => std::thread::sleep(pause),
+            other => return other,
+        }
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}
+
+/// Where calls come in: each shakes hands on a thread of its own, so that one who
+/// says nothing holds nobody up.
+pub(super) struct Door {
+    calls: Receiver<Call>,
+    closed: Arc<AtomicBool>,
+    /// Why somebody was not let in, of late.
+    turned_away: Arc<Mutex<Option<String>>>,
+}
+
+impl Door {
+    pub(super) fn open(
+        listener: &TcpListener,
+        tls: Option<Arc<Tls>>,
+        deadline: Option<Instant>,
+    ) -> io::Result<Door> {
+        let (give, calls) = channel();
+        let listener = listener.try_clone()?;
+        listener.set_nonblocking(true)?;
+        let closed = Arc::new(AtomicBool::new(false));
+        let shut = closed.clone();
+        let turned_away = Arc::new(Mutex::new(None));
+        let away = turned_away.clone();
+        let greet = move || {
+            let busy = Arc::new(());
+            let over = || deadline.is_some_and(|d| Instant::now() >= d);
+            while !over() && !shut.load(Ordering::Acquire) {
+                match listener.accept() {
+                    Ok((stream, _)) if Arc::strong_count(&busy) <= STRANGERS => {
+                        let (give, busy) = (give.clone(), busy.clone());
+                        let (tls, away) = (tls.clone(), away.clone());
+                        let until = Instant::now() + HANDSHAKE;
+                        let until = deadline.map_or(until, |d| d.min(until));
+                        let shake = move || {
+                            match let_in(stream, tls.as_ref(), until) {
+                                // Perhaps nobody waits for it any more.
+                                Ok(call) => drop(give.send(call)),
+                                Err(e) => {
+                                    if let Some(why) = tls::distrust(&e) {
+                                        let mut away =
+                                            away.lock().unwrap_or_else(PoisonError::into_inner);
+                                        *away = Some(why.to_owned());
+                                    }
+                                }
+                            }
+                            drop(busy);
+                        };
+                        // Without a thread to spare the caller is turned away.
+                        let _ = std::thread::Builder::new().spawn(shake);
+                    }
+                    Ok(_) => {}
+                    Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                        poll_fd(listener.as_raw_fd(), POLLIN, LOOK);
+                    }
+                    Err(_) => std::thread::sleep(Duration::from_millis(2)),
+                }
+            }
+        };
+        std::thread::Builder::new().name("tfc-door".into()).spawn(greet)?;
+        Ok(Door { calls, closed, turned_away })
+    }
+
+    /// The next call, if it comes within this time.
+    pub(super) fn within(&self, wait: Duration) -> Option<Call> {
+        self.calls.recv_timeout(wait).ok()
+    }
+
+    /// Why somebody was not let in, of late.
+    pub(super) fn turned_away(&self) -> Option<String> {
+        self.turned_away.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Takes a call from whoever has the right certificate, if one is needed.
+fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Result<Call> {
+    stream.set_nonblocking(false)?;
+    stream.set_nodelay(true)?;
+    limit(&stream, until)?;
+    let stream = match tls {
+        Some(tls) => tls.accept(stream)?,
+        None => Wire::Plain(stream),
+    };
+    Call::take(stream, until)
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        self.closed.store(true, Ordering::Release);
+    }
+}
