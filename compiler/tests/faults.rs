@@ -11,7 +11,7 @@
 //! | the same of a job whose data comes from readers and queues, to servers | 12 |
 //! | a process hangs for good: the job ends, or it is started again | 8 |
 //! | the disk is full while a checkpoint is saved | 7 |
-//! | the network loses packets, is slow, is cut and healed, or cut for good | 20 |
+//! | the network loses packets, any or those that matter, is slow, is cut and healed, or cut for good | 30 |
 //! | the launcher is killed | 4 |
 
 #[path = "faults/disk.rs"]

@@ -151,11 +151,15 @@ impl Process {
             signal(pid, "-KILL");
         }
     }
+}
 
-    pub(crate) fn ok(&mut self) {
-        self.end();
-        assert_eq!(self.code, Some(0), "{}", self.said());
-    }
+/// All of them end, and well. What they said is shown together otherwise: the one that
+/// fails first may not be the one to blame.
+pub(crate) fn all_ok(processes: &mut [Process]) {
+    processes.iter_mut().for_each(Process::end);
+    let said: Vec<String> =
+        processes.iter().map(|p| format!("{:?}: {}", p.code, p.said())).collect();
+    assert!(processes.iter().all(|p| p.code == Some(0)), "{}", said.join("\n"));
 }
 
 impl Drop for Process {

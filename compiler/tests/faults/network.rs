@@ -7,9 +7,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// What the cable does to packets, at present.
@@ -21,6 +21,8 @@ pub(crate) struct Line {
     delay: AtomicU64,
     /// Of a thousand packets, so many are lost.
     loss: AtomicU64,
+    /// The next packet with this in it is lost.
+    unlucky: Mutex<Option<&'static str>>,
     carried: AtomicU64,
     lost: AtomicU64,
 }
@@ -34,6 +36,21 @@ impl Line {
     pub(crate) fn worsen(&self, delay: Duration, loss_per_mille: u64) {
         self.delay.store(delay.as_micros() as u64, Ordering::Relaxed);
         self.loss.store(loss_per_mille, Ordering::Relaxed);
+    }
+
+    /// Loses the next packet with this text in it.
+    pub(crate) fn lose(&self, text: &'static str) {
+        *self.unlucky.lock().unwrap() = Some(text);
+    }
+
+    /// Whether that has come by.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.unlucky.lock().unwrap().is_none()
+    }
+
+    fn is_unlucky(&self, packet: &[u8]) -> bool {
+        let found = |text: &mut &str| packet.windows(text.len()).any(|w| w == text.as_bytes());
+        self.unlucky.lock().unwrap().take_if(found).is_some()
     }
 
     /// Packets that went through, and that did not.
@@ -145,7 +162,8 @@ fn carry(mut from: File, mut to: File, way: u64, line: Arc<Line>) {
             seed ^= seed >> 7;
             seed ^= seed << 17;
             let cut = line.cut.load(Ordering::Relaxed) & way != 0;
-            if cut || (seed >> 20) % 1000 < line.loss.load(Ordering::Relaxed) {
+            let lossy = (seed >> 20) % 1000 < line.loss.load(Ordering::Relaxed);
+            if cut || lossy || line.is_unlucky(&packet[..n]) {
                 line.lost.fetch_add(1, Ordering::Relaxed);
                 continue;
             }

@@ -21,30 +21,40 @@ enum Kind {
 
 /// The processes of a job on two hosts, the chief first.
 fn start(hosts: &Hosts, dir: &Path, kind: Kind, steps: usize, more: &str) -> Vec<Process> {
-    let train = format!(
-        "{TRAIN} --steps {steps} --epochs 100000 --checkpoint-dir ck --save-every 20 {more}"
-    );
-    let member = |host: usize, rank: usize, role: &str| {
-        let mode =
-            if let Kind::Served(mode) = kind { format!(" --mode {mode}") } else { String::new() };
-        let mut c = command(dir, "ip", &hosts.on(host, &format!("{train}{mode}")));
-        c.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", "2").env("TFC_PLAINTEXT", "1");
-        match kind {
-            Kind::Served(_) => {
-                let servers = AT.map(|at| format!("{at}:7000")).join(",");
-                c.env("TFC_SERVERS", servers).env("TFC_ROLE", role);
-            }
-            Kind::Sync | Kind::Cut => {
-                c.env("TFC_COORDINATOR", format!("{}:7171", AT[0]));
-            }
-        }
-        Process::start(c)
-    };
-    let mut all = vec![member(0, 0, "worker"), member(1, 1, "worker")];
+    let member = |rank, role| start_one(hosts, dir, kind, steps, more, (rank, role));
+    let mut all = vec![member(0, "worker"), member(1, "worker")];
     if let Kind::Served(_) = kind {
-        all.extend([member(0, 0, "ps"), member(1, 1, "ps")]);
+        all.extend([member(0, "ps"), member(1, "ps")]);
     }
     all
+}
+
+/// One of them, on the host of its number.
+fn start_one(
+    hosts: &Hosts,
+    dir: &Path,
+    kind: Kind,
+    steps: usize,
+    more: &str,
+    (rank, role): (usize, &str),
+) -> Process {
+    let mode =
+        if let Kind::Served(mode) = kind { format!(" --mode {mode}") } else { String::new() };
+    let train = format!(
+        "{TRAIN} --steps {steps} --epochs 100000 --checkpoint-dir ck --save-every 20 {more}{mode}"
+    );
+    let mut c = command(dir, "ip", &hosts.on(rank, &train));
+    c.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", "2").env("TFC_PLAINTEXT", "1");
+    match kind {
+        Kind::Served(_) => {
+            let servers = AT.map(|at| format!("{at}:7000")).join(",");
+            c.env("TFC_SERVERS", servers).env("TFC_ROLE", role);
+        }
+        Kind::Sync | Kind::Cut => {
+            c.env("TFC_COORDINATOR", format!("{}:7171", AT[0]));
+        }
+    }
+    Process::start(c)
 }
 
 /// The programs.
@@ -107,11 +117,47 @@ fn cables_that_are_bad() {
         hosts.line.worsen(Duration::from_millis(1), loss);
         let before = hosts.line.counts();
         let mut job = start(&hosts, &dir, kind, 60, "--state s.safetensors");
-        job.iter_mut().for_each(Process::ok);
+        job::all_ok(&mut job);
         let (carried, lost) = hosts.line.counts();
         assert!(carried > before.0 + 100 && lost > before.1, "{kind:?}: {carried} {lost}");
         right(kind, &one, &dir, &job[0].said());
     }
+}
+
+/// What processes say before they train is lost once, each thing in its turn: whoever said
+/// it may have nothing more to say, and must still see that it arrives.
+#[test]
+fn words_that_are_lost() {
+    let Some(hosts) = Hosts::new() else { return };
+    let programs = Programs::new();
+    let one = programs.alone(20);
+    for kind in [Kind::Sync, Kind::Served("ps-sync"), Kind::Cut] {
+        // Servers are not told who the others are.
+        let served = matches!(kind, Kind::Served(_));
+        for word in ["PRI * HTTP/2.0", "tfc-graph", if served { "tfc-entry" } else { "tfc-roster" }]
+        {
+            let dir = programs.folder(kind);
+            hosts.line.lose(word);
+            let mut job = start(&hosts, &dir, kind, 20, "--state s.safetensors");
+            job::all_ok(&mut job);
+            assert!(hosts.line.has_lost(), "{kind:?}: nobody has said {word}");
+            right(kind, &one, &dir, &job[0].said());
+        }
+    }
+    // The reason why somebody is not let in.
+    let dir = programs.folder(Kind::Sync);
+    let member = |rank, more| {
+        let more = format!("--state s.safetensors {more}");
+        start_one(&hosts, &dir, Kind::Sync, 20, &more, (rank, "worker"))
+    };
+    hosts.line.lose("grpc-message");
+    let (chief, mut other) = (member(0, ""), member(1, "--on-loss wait"));
+    other.end();
+    assert!(hosts.line.has_lost() && other.code == Some(4), "{}", other.said());
+    assert!(other.said().contains("its `--on-loss` is `wait`"), "{}", other.said());
+    let mut job = [chief, member(1, "")];
+    job::all_ok(&mut job);
+    right(Kind::Sync, &one, &dir, &job[0].said());
 }
 
 /// Pulled at some step, in one direction or in both, and put back.
@@ -131,7 +177,7 @@ fn cables_that_are_put_back() {
             hosts.line.cut(1 + random.below(3));
             std::thread::sleep(Duration::from_millis(50 + random.below(500)));
             hosts.line.cut(0);
-            job.iter_mut().for_each(Process::ok);
+            job::all_ok(&mut job);
             right(kind, &one, &dir, &format!("{round}: {}", job[0].said()));
         }
     }
@@ -165,7 +211,7 @@ fn cables_that_stay_out() {
         // On from there, to the same numbers as if nothing had happened.
         let mut job =
             start(&hosts, &dir, kind, last as usize + 100, "--resume --state s.safetensors");
-        job.iter_mut().for_each(Process::ok);
+        job::all_ok(&mut job);
         let whole = programs.alone(last as usize + 100);
         right(kind, &whole, &dir, &job[0].said());
     }
@@ -190,7 +236,7 @@ fn cables_that_are_outlived() {
         if policy == "wait" {
             std::thread::sleep(Duration::from_millis(2500));
             hosts.line.cut(0);
-            job.iter_mut().for_each(Process::ok);
+            job::all_ok(&mut job);
             assert!(job[0].said().contains("2 workers are there again"), "{}", job[0].said());
         } else {
             job.iter_mut().for_each(Process::end);

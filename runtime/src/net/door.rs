@@ -3,8 +3,8 @@
 use super::link::{Call, limit};
 use super::mesh::{POLLIN, poll_fd};
 use super::tls::{self, Tls, Wire};
-use std::io;
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::io::{self, Read};
+use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -146,6 +146,22 @@ fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Resu
         None => Wire::Plain(stream),
     };
     Call::take(stream, until)
+}
+
+/// How long somebody who is turned away may take to read why.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// Ends a connection so that what was sent last arrives. The peer may be sending still: a
+/// socket that is closed with bytes unread is reset, and then the peer fails to send
+/// before it has read why nobody listens.
+pub(super) fn farewell(stream: &TcpStream) {
+    let until = Instant::now() + FAREWELL;
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err()
+    {
+        return;
+    }
+    let (mut stream, mut rest) = (stream, [0; 4096]);
+    while Instant::now() < until && stream.read(&mut rest).is_ok_and(|n| n > 0) {}
 }
 
 impl Drop for Door {

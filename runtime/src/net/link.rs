@@ -12,6 +12,7 @@
 //! directions at once, so that two peers that send to each other never stop each
 //! other.
 
+use super::door;
 use super::h2::{self, Allowed, Head, flag, kind};
 use super::hpack::{self, Decoder, Headers};
 use super::tls::Wire;
@@ -396,6 +397,12 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.stream.drain();
+    }
+}
+
 /// Begins the next frame of data; false if the peer does not allow one now.
 fn begin_frame(s: &mut Sending<'_>, allowed: &mut Allowed, job: u64) -> bool {
     s.head.clear();
@@ -533,6 +540,13 @@ impl From<io::Error> for Refused {
     }
 }
 
+/// The frame that takes a call.
+fn answer(metadata: &[(&str, &str)]) -> Vec<u8> {
+    let mut headers = vec![(":status", "200"), ("content-type", "application/grpc+proto")];
+    headers.extend_from_slice(metadata);
+    h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &hpack::encode(&headers))
+}
+
 fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a tfc program")
 }
@@ -659,15 +673,11 @@ impl Call {
     }
 
     pub(super) fn answer(&mut self, metadata: &[(&str, &str)]) -> io::Result<()> {
-        let mut headers = vec![(":status", "200"), ("content-type", "application/grpc+proto")];
-        headers.extend_from_slice(metadata);
-        let block = hpack::encode(&headers);
-        let frame = h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &block);
-        h2::write(&mut self.stream, &frame)
+        h2::write(&mut self.stream, &answer(metadata))
     }
 
     /// Ends the call: what is asked for cannot be (a failed precondition).
-    pub(super) fn refuse(mut self, why: &str) {
+    pub(super) fn refuse(self, why: &str) {
         let why = escape(why);
         let headers = [
             (":status", "200"),
@@ -676,10 +686,24 @@ impl Call {
             ("grpc-message", &why),
         ];
         let flags = flag::END_HEADERS | flag::END_STREAM;
-        let frame = h2::frame(kind::HEADERS, flags, h2::STREAM, &hpack::encode(&headers));
-        // A peer that has gone does not need to know.
-        let _ = h2::write(&mut self.stream, &frame);
-        let _ = self.stream.tcp().shutdown(std::net::Shutdown::Write);
+        self.end(h2::frame(kind::HEADERS, flags, h2::STREAM, &hpack::encode(&headers)));
+    }
+
+    /// Answers and ends the call: there is no more to say.
+    pub(super) fn dismiss(self, metadata: &[(&str, &str)]) {
+        self.end(answer(metadata));
+    }
+
+    /// Ends the call with these words. Nobody waits for whoever takes their time to read them.
+    fn end(mut self, last: Vec<u8>) {
+        let part = move || {
+            // A peer that has gone does not need to know.
+            if h2::write(&mut self.stream, &last).is_ok() {
+                door::farewell(self.stream.tcp());
+            }
+        };
+        // Without a thread to spare it is closed at once.
+        let _ = std::thread::Builder::new().name("tfc-farewell".into()).spawn(part);
     }
 
     pub(super) fn into_link(self, peer: usize, job: u64) -> io::Result<Link> {

@@ -36,6 +36,8 @@ use std::time::{Duration, Instant};
 
 const JOIN: &str = "/tfc.Cluster/Join";
 const LINK: &str = "/tfc.Cluster/Link";
+/// The answer to whoever joins a run that has ended.
+const OVER: &[(&str, &str)] = &[("tfc-over", "1")];
 /// How long a process that is there may take to say so, if a step may take as long. Nothing
 /// it computes is in its way.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -374,10 +376,7 @@ impl Muster {
             let waiting = std::mem::take(&mut state.joining);
             drop(state);
             lines.iter().for_each(|l| l.say(&Word::Over));
-            for (_, Waiting { mut call, .. }) in waiting {
-                // It may have ended.
-                let _ = call.answer(&[("tfc-over", "1")]);
-            }
+            waiting.into_values().for_each(|w| w.call.dismiss(OVER));
             return Ok(());
         }
         while !state.over {

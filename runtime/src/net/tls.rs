@@ -5,14 +5,14 @@
 //! compared with addresses: who has a certificate of the job's authority belongs to the
 //! job, wherever it runs. So the authority should be one that signs for the job alone.
 
+use super::door;
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::io::{self, IoSlice, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -263,7 +263,7 @@ impl Tls {
             return Ok(Wire::Tls(Box::new(session)));
         }
         let error = session.error(ssl, code);
-        farewell(&session.stream);
+        door::farewell(&session.stream);
         // SAFETY: as above.
         let verified = unsafe { (self.library.verify_result)(ssl) };
         if verified != 0 {
@@ -273,22 +273,6 @@ impl Tls {
         }
         Err(error)
     }
-}
-
-/// How long somebody who is turned away may take to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
-
-/// Ends a connection so that what was sent last arrives. The peer may be sending still: a
-/// socket that is closed with bytes unread is reset, and then the peer fails to send
-/// before it has read why nobody listens.
-fn farewell(stream: &TcpStream) {
-    let until = Instant::now() + FAREWELL;
-    if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err()
-    {
-        return;
-    }
-    let (mut stream, mut rest) = (stream, [0; 4096]);
-    while Instant::now() < until && stream.read(&mut rest).is_ok_and(|n| n > 0) {}
 }
 
 fn load() -> Result<Library> {
@@ -435,6 +419,23 @@ impl Wire {
 
     pub(super) fn is_encrypted(&self) -> bool {
         matches!(self, Wire::Tls(_))
+    }
+
+    /// Takes in what has come and nobody has asked for, before the connection is closed: one
+    /// that is closed with bytes unread is reset, and what was sent last is not sent again
+    /// if it is lost on its way.
+    pub(super) fn drain(&self) {
+        #[cfg(test)]
+        if let Wire::Memory(_) = self {
+            return;
+        }
+        let mut tcp = self.tcp();
+        let (mut rest, mut turns) = ([0; 4096], 256);
+        if tcp.set_nonblocking(true).is_ok() {
+            while turns > 0 && tcp.read(&mut rest).is_ok_and(|n| n > 0) {
+                turns -= 1;
+            }
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The chief's side: who is let in, and who the group is.
 
-use super::{JOIN, LINK, LOOK, Muster, ROUNDS, State, Waiting, described, forming, place};
+use super::{JOIN, LINK, LOOK, Muster, OVER, ROUNDS, State, Waiting, described, forming, place};
 use super::{unreachable, worker, workers};
 use crate::error::Result;
 use crate::net::door::Door;
@@ -60,7 +60,7 @@ impl Muster {
     }
 
     /// Takes a call, or gives it back with the reason why not.
-    fn judge(&self, state: &mut State, mut call: Call) -> Option<(String, Call)> {
+    fn judge(&self, state: &mut State, call: Call) -> Option<(String, Call)> {
         let text = |name: &str| hpack::get(&call.headers, name).unwrap_or("").to_owned();
         let job = &self.job;
         if text(":path") == LINK {
@@ -91,10 +91,8 @@ impl Muster {
             format!("its `--on-loss` is `{theirs}`, the job's is `{ours}`")
         } else if state.over {
             // What is left of a run that has ended may end, too.
-            return match call.answer(&[("tfc-over", "1")]) {
-                Ok(()) => None,
-                Err(_) => Some(("the run is over".into(), call)),
-            };
+            call.dismiss(OVER);
+            return None;
         } else if let (Some(rank), Some((at, port))) = (rank, address) {
             let again = text("tfc-again");
             let stale = state.run > 0 && !again.is_empty() && again != state.run.to_string();
@@ -212,12 +210,14 @@ impl Muster {
         let names: Vec<String> = members.iter().map(usize::to_string).collect();
         let (list, names, number) = (addresses.join(","), names.join(","), run.to_string());
         let head = [("tfc-roster", &list[..]), ("tfc-members", &names), ("tfc-job", &number)];
+        // Calls that nothing more is said on stay open until everybody has called again: one
+        // that is closed at once may take its answer with it, if that is lost on its way.
+        let mut answered = vec![];
         let mut failed = None;
         for (peer, Waiting { mut call, .. }) in joined {
             let made = call.answer(&head).and_then(|()| call.into_link(peer, run));
             match made {
-                // Nobody hears anything there.
-                Ok(_) if !self.is_elastic() => {}
+                Ok(link) if !self.is_elastic() => answered.push(link),
                 Ok(link) => match self.attach(peer, run, link) {
                     Ok(line) => {
                         let before = self.state().lines.insert(peer, line);
@@ -241,6 +241,7 @@ impl Muster {
             Some(e) => Err(e),
             None => self.take_links(run, &members, until),
         };
+        drop(answered);
         let links = linked.inspect_err(|e| {
             let why = e.message().to_owned();
             self.break_up(run, Cause { peer: worker(e).unwrap_or(0), kind: Kind::Lost, why });
