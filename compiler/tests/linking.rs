@@ -63,7 +63,7 @@ fn only_programs_that_train_can_be_part_of_a_job() {
     let alone = program(dir.path(), "alone", &[PREDICT]);
     let trains = program(dir.path(), "trains", &[PREDICT, TRAIN]);
     let convolves = program(dir.path(), "convolves", &[PREDICT, CONV]);
-    for module in ["3net4mesh", "3net3tls", "2ps6server"] {
+    for module in ["3net4link", "3net6muster", "3net3tls", "2ps6server"] {
         assert!(has(&trains, module), "{module}");
         assert!(!has(&alone, module) && !has(&convolves, module), "{module}");
     }

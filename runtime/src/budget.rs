@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::mem::human_bytes;
 use std::collections::BTreeMap;
 use tfc_abi::BUFFER_ALIGN;
-use tfc_abi::plan::{Entry, Home, Plan, Step};
+use tfc_abi::plan::{Entry, Plan, Step};
 
 /// Whether an entry keeps to the plan's limit, if there is one. `values` are those of
 /// its expressions at the sizes of a call.
@@ -83,14 +83,13 @@ fn peak(entry: &Entry, values: &[i64]) -> Option<(usize, u64)> {
     // By step and slot, what is there.
     let mut alive: Vec<BTreeMap<u32, u64>> = vec![BTreeMap::new(); entry.steps.len()];
     for (buf, (first, last)) in lives {
-        let buffer = &entry.buffers[buf as usize];
-        let Home::Slot(slot) = buffer.home else { continue };
-        let len = values.get(buffer.len as usize).map_or(0, |v| (*v).max(0) as u64);
-        let bytes = len.saturating_mul(buffer.dtype.size() as u64);
-        for step in &mut alive[first..=last] {
-            let most = step.entry(slot).or_default();
-            *most = (*most).max(bytes);
-        }
+        let value = |e: u32| values.get(e as usize).map_or(0, |v| (*v).max(0) as u64);
+        entry.in_slots(&entry.buffers[buf as usize], value, |slot, bytes| {
+            for step in &mut alive[first..=last] {
+                let most = step.entry(slot).or_default();
+                *most = (*most).max(bytes);
+            }
+        });
     }
     let sums = alive.iter().map(|slots| slots.values().fold(0u64, |n, b| n.saturating_add(*b)));
     // The first of equals.

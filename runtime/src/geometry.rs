@@ -51,7 +51,7 @@ impl Geometry<'_> {
             Home::Param(_) | Home::Result(_) => return Ok(()),
             Home::Var(v) => self.model.state.byte_len(v as usize),
             Home::Const(c) => self.model.plan.consts[c as usize].len as usize,
-            Home::Slot(s) => usize::try_from(self.ctx.slot_len(self.entry, s)).unwrap_or(0),
+            Home::Slot(s, count) => self.ctx.slot_len(self.entry, s, count),
         };
         if bytes <= room { Ok(()) } else { Err(format!("{bytes} bytes in a place for {room}")) }
     }

@@ -617,13 +617,13 @@ impl EntryState {
                 Home::Param(p) => params.push((i, p)),
                 Home::Result(r) => results.push((i, r)),
                 Home::Var(v) => vars.push((i, v)),
-                Home::Const(_) | Home::Slot(_) => {}
+                Home::Const(_) | Home::Slot(..) => {}
             }
         }
         let mut slot_devices = vec![HOST; entry.slots.len()];
         for b in &entry.buffers {
-            if let Home::Slot(s) = b.home {
-                slot_devices[s as usize] = b.device;
+            if let Home::Slot(first, count) = b.home {
+                slot_devices[first as usize..(first + count) as usize].fill(b.device);
             }
         }
         let used_dims = used_dims(entry);

@@ -320,7 +320,7 @@ impl View<'_> {
     /// smallest sizes.
     fn memory(&self, entry: &Entry) -> String {
         let buffers =
-            entry.buffers.iter().filter(|b| matches!(b.home, tfc_abi::plan::Home::Slot(_)));
+            entry.buffers.iter().filter(|b| matches!(b.home, tfc_abi::plan::Home::Slot(..)));
         let place = format!("in {} slots for {} buffers", entry.slots.len(), buffers.count());
         if let Some(n) = self.memory_bytes(entry) {
             return format!("{} {place}", bytes(n));

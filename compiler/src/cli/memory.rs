@@ -25,16 +25,23 @@ pub struct Memory {
     lives: Vec<Life>,
 }
 
-/// One tensor in a slot.
+/// One tensor in the arena.
 #[derive(Debug, PartialEq)]
 struct Life {
+    /// What it takes of its first slot, and of those behind it.
     slot: usize,
-    bytes: i64,
+    taken: Vec<i64>,
     /// Such as `f32[64, 10]`.
     ty: String,
     /// The steps that touch it first and last.
     first: usize,
     last: usize,
+}
+
+impl Life {
+    fn bytes(&self) -> i64 {
+        self.taken.iter().fold(0, |n, b| n.saturating_add(*b))
+    }
 }
 
 impl Memory {
@@ -55,7 +62,11 @@ impl Memory {
         let mut lives = vec![];
         for (buf, (first, last)) in touched {
             let buffer = &entry.buffers[buf as usize];
-            let Home::Slot(slot) = buffer.home else { continue };
+            let Home::Slot(slot, _) = buffer.home else { continue };
+            let len = size(buffer.len)?;
+            let value = |e| if e == buffer.len { len } else { size(e).unwrap_or(0) }.max(0) as u64;
+            let mut taken = vec![];
+            entry.in_slots(buffer, value, |_, bytes| taken.push(bytes as i64));
             let shape: Vec<String> = buffer
                 .shape
                 .iter()
@@ -63,7 +74,7 @@ impl Memory {
                 .collect::<std::result::Result<_, Diag>>()?;
             lives.push(Life {
                 slot: slot as usize,
-                bytes: size(buffer.len)?.saturating_mul(buffer.dtype.size() as i64),
+                taken,
                 ty: format!("{}[{}]", buffer.dtype, shape.join(", ")),
                 first,
                 last,
@@ -84,8 +95,10 @@ impl Memory {
         for step in 0..self.steps {
             let mut live: BTreeMap<usize, i64> = BTreeMap::new();
             for life in self.lives.iter().filter(|l| (l.first..=l.last).contains(&step)) {
-                let most = live.entry(life.slot).or_default();
-                *most = (*most).max(life.bytes);
+                for (slot, bytes) in (life.slot..).zip(&life.taken) {
+                    let most = live.entry(slot).or_default();
+                    *most = (*most).max(*bytes);
+                }
             }
             let all = live.values().fold(0i64, |n, b| n.saturating_add(*b));
             if all > best.0 {
@@ -146,10 +159,10 @@ fn one(out: &mut String, name: &str, memory: &Memory, top: f64) {
             across(life.first),
             starts[life.slot],
             across(life.last + 1) - across(life.first),
-            tall(life.bytes),
+            tall(life.bytes()),
             COLORS[i % COLORS.len()],
             life.ty,
-            bytes(life.bytes),
+            bytes(life.bytes()),
             life.first,
             life.last
         );
@@ -182,7 +195,7 @@ mod tests {
     use super::*;
 
     fn life(slot: usize, bytes: i64, first: usize, last: usize) -> Life {
-        Life { slot, bytes, ty: "f32[]".into(), first, last }
+        Life { slot, taken: vec![bytes], ty: "f32[]".into(), first, last }
     }
 
     #[test]
@@ -193,8 +206,13 @@ mod tests {
         assert_eq!((memory.total(), memory.peak()), (160, (140, 1)));
         // In place: one slot at one step, counted once.
         let lives = vec![life(0, 40, 0, 1), life(0, 40, 1, 2)];
+        assert_eq!(Memory { steps: 3, slots: vec![40], lives }.peak(), (40, 0));
+        // One after the other within one step, where they have a slot in common.
+        let two = |slot, taken: [i64; 2]| Life { taken: taken.to_vec(), ..life(slot, 0, 0, 0) };
+        let lives = vec![two(0, [10, 20]), two(1, [20, 5])];
+        assert_eq!(Memory { steps: 1, slots: vec![10, 20, 5], lives }.peak(), (35, 0));
+        let lives = vec![life(0, 40, 0, 1), life(0, 40, 1, 2)];
         let memory = Memory { steps: 3, slots: vec![40], lives };
-        assert_eq!(memory.peak(), (40, 0));
         let picture = svg(&[("a<b".into(), memory)]);
         assert!(picture.contains("a&lt;b: 40 B in 1 slots, 40 B alive at most"), "{picture}");
         assert_eq!(picture.matches("<title>").count(), 2);

@@ -142,7 +142,8 @@ impl Printer<'_> {
                 format!("var {var}")
             }
             Home::Const(i) => format!("const {i}"),
-            Home::Slot(i) => format!("slot {i}"),
+            Home::Slot(i, 1) => format!("slot {i}"),
+            Home::Slot(i, count) => format!("slots {i} to {}", i + count.saturating_sub(1)),
         };
         let on = if b.device == HOST { String::new() } else { format!(" on {}", b.device) };
         format!("{home}: {}[{}]{on}", b.dtype, self.exprs(&b.shape))

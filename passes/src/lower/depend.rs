@@ -39,7 +39,7 @@ impl Order {
     ) {
         let own = |b: BufId| {
             let (id, home) = storage(b);
-            home.unwrap_or(Home::Slot(id.0))
+            home.unwrap_or(Home::slot(id.0))
         };
         let number = self.lists.len() as u32;
         self.lists.push(depend::order(steps, &own).1);
@@ -144,10 +144,10 @@ mod tests {
     #[test]
     fn shared_memory_adds_waits() {
         let list = vec![copy(0, 1), copy(1, 2), copy(3, 4), copy(4, 5)];
-        let own = dispatch(list.clone().into(), &Home::Slot);
+        let own = dispatch(list.clone().into(), &Home::slot);
         assert_eq!(own.dispatch()[2].after, [] as [u32; 0]);
         // 4 where 1 is.
-        let shared = dispatch(list.into(), &|b| Home::Slot(if b == 4 { 1 } else { b }));
+        let shared = dispatch(list.into(), &|b| Home::slot(if b == 4 { 1 } else { b }));
         assert_eq!(shared.dispatch()[2].after, [1]);
     }
 }

@@ -3,15 +3,17 @@
 //! Steps are numbered in the order they run (those of a branch or a loop body
 //! between their neighbours). Every storage records the steps that touch it;
 //! from that follow copies that need not happen, outputs that may take the
-//! place of an input, and which storages can share a slot of the arena.
+//! place of an input, and which storages can share slots of the arena.
 //!
 //! Steps that do not wait for each other may run at the same time, unless they
 //! share a slot. So a storage takes a slot that is sure to be free by then, if
 //! there is one; a slot of its own, as long as that takes little memory; and only
-//! then one that makes its step wait.
+//! then one that makes its step wait. Where much memory is saved by it, storages
+//! are packed instead: then one may take several slots that follow each other.
 
 use super::depend::Order;
 use std::collections::{BTreeMap, BTreeSet};
+use tfc_abi::BUFFER_ALIGN;
 use tfc_abi::plan::Home;
 use tfc_ir::{DType, Dim};
 
@@ -182,7 +184,7 @@ impl Storages {
             layout = least;
         }
         for (id, slot) in layout.homes {
-            self.list[id.0 as usize].home = Some(Home::Slot(slot));
+            self.list[id.0 as usize].home = Some(Home::Slot(slot.0, slot.1));
         }
         layout.slots
     }
@@ -207,6 +209,7 @@ impl Storages {
         }
         let whole = room;
         let mut layout = Layout::default();
+        let mut homes: BTreeMap<StorageId, u32> = BTreeMap::new();
         let mut free: BTreeMap<Dim, Vec<u32>> = BTreeMap::new();
         let times: BTreeSet<u32> = births.keys().chain(deaths.keys()).copied().collect();
         for time in times {
@@ -220,7 +223,7 @@ impl Storages {
                     order.follows(id, layout.last[*slot as usize]) && !much_larger(sizes, &bytes)
                 };
                 let slot = self
-                    .take_over(id, time, &last_use, &layout.homes, &mut taken)
+                    .take_over(id, time, &last_use, &homes, &mut taken)
                     .or_else(|| careful.then(|| take_free(&mut free, &bytes, &ready)).flatten())
                     .or_else(|| match careful && spend(&mut room, &bytes) {
                         true => None,
@@ -231,13 +234,14 @@ impl Storages {
                     layout.last.push(id);
                     (layout.slots.len() - 1) as u32
                 });
+                homes.insert(id, slot);
                 layout.put(id, slot, bytes);
             }
             for id in deaths.remove(&time).unwrap_or_default() {
                 if taken.contains(&id) {
                     continue;
                 }
-                if let Some(&slot) = layout.homes.get(&id) {
+                if let Some(&slot) = homes.get(&id) {
                     // Filed under its largest constant size, or the first
                     // run-time one: exact matches are found first.
                     let key = slot_key(&layout.slots[slot as usize]);
@@ -248,10 +252,10 @@ impl Storages {
         layout
     }
 
-    /// Slots for all storages, given out to the largest first: each takes the smallest
-    /// slot that is free all its life. That leaves fewer holes than going by time, where
-    /// a large storage may come when only small slots are free; but it asks nobody who
-    /// would have to wait. None where there are too many to try.
+    /// Slots for all storages, given out to the largest first: each goes as low as it can
+    /// among those that are alive with it, wherever others begin and end. That leaves hardly
+    /// any holes, where going by time a large storage may come when only small slots are free;
+    /// but it asks nobody who would have to wait. None where there are too many to try.
     fn packed(&self) -> Option<Layout> {
         let mut births: BTreeMap<u32, Vec<StorageId>> = BTreeMap::new();
         let mut last_use: BTreeMap<StorageId, u32> = BTreeMap::new();
@@ -267,7 +271,8 @@ impl Storages {
             for id in ids {
                 let unit = self.take_over(id, time, &last_use, &homes, &mut taken);
                 let unit = unit.unwrap_or_else(|| {
-                    units.push(Unit { members: vec![], first: time, last: time });
+                    let (bytes, size) = in_units(&self.bytes(id));
+                    units.push(Unit { members: vec![], first: time, last: time, bytes, size });
                     units.len() as u32 - 1
                 });
                 homes.insert(id, unit);
@@ -276,32 +281,20 @@ impl Storages {
                 unit.last = unit.last.max(last_use[&id]);
             }
         }
-        let size = |unit: &Unit| at_dims(&self.bytes(unit.members[0]))[1];
-        units.sort_by_key(|unit| (std::cmp::Reverse(size(unit)), unit.first));
+        // Sizes that are multiples of one and the same are packed together; nobody knows
+        // which of two others is larger.
+        let mut kinds: BTreeMap<Dim, Vec<Unit>> = BTreeMap::new();
+        for unit in units {
+            kinds.entry(unit.bytes.clone()).or_default().push(unit);
+        }
+        if kinds.values().any(|units| units.len() > MOST_PACKED) {
+            return None;
+        }
         let mut layout = Layout::default();
-        let mut busy: Vec<(i64, BTreeMap<u32, u32>)> = vec![];
-        let mut tried = 0;
-        for unit in &units {
-            tried += busy.len();
-            if tried > MOST_TRIED {
-                return None;
-            }
-            let is_free = |(_, lives): &&(i64, BTreeMap<u32, u32>)| {
-                let before = lives.range(..=unit.last).next_back();
-                before.is_none_or(|(_, last)| *last < unit.first)
-            };
-            let free = busy.iter().enumerate().filter(|(_, slot)| is_free(slot));
-            let slot = free.min_by_key(|(_, (size, _))| *size).map(|(at, _)| at);
-            let slot = slot.unwrap_or_else(|| {
-                busy.push((size(unit), BTreeMap::new()));
-                layout.slots.push(vec![]);
-                layout.last.push(unit.members[0]);
-                busy.len() - 1
-            });
-            busy[slot].1.insert(unit.first, unit.last);
-            for id in &unit.members {
-                layout.put(*id, slot as u32, self.bytes(*id));
-            }
+        for (bytes, units) in kinds {
+            // Sizes that nobody can count are left to who reports them.
+            units.iter().try_fold(0i64, |sum, unit| sum.checked_add(unit.size))?;
+            layout.stack(&bytes, units);
         }
         Some(layout)
     }
@@ -347,18 +340,38 @@ struct Unit {
     members: Vec<StorageId>,
     first: u32,
     last: u32,
+    /// So many times `bytes` are its bytes.
+    bytes: Dim,
+    size: i64,
 }
 
 /// A plan that makes more steps wait must save one part in so many, and so many bytes.
 const SAVED: i64 = 16;
 const WORTH_IT: i64 = 1 << 20;
 
-/// Slots that are looked at for all storages together, at most.
-const MOST_TRIED: usize = 200_000;
+/// Storages of a kind that are packed, at most: each is compared with all others.
+const MOST_PACKED: usize = 4_000;
+
+/// A size as a multiple of something that has no factor of its own: of so many bytes that
+/// all begin where vectors may, if it is constant, else of a product of run-time dims. What
+/// is no such product is one of itself.
+fn in_units(bytes: &Dim) -> (Dim, i64) {
+    if let Some(n) = bytes.as_const() {
+        let count = (n.max(1) as u64).div_ceil(BUFFER_ALIGN as u64);
+        return (Dim::constant(BUFFER_ALIGN as i64), count as i64);
+    }
+    match bytes.terms().as_slice() {
+        [(_, factor)] if *factor > 0 => match bytes.div_exact(&Dim::constant(*factor)) {
+            Some(product) => (product, *factor),
+            None => (bytes.clone(), 1),
+        },
+        _ => (bytes.clone(), 1),
+    }
+}
 
 fn saves(packed: [i64; 2], plain: [i64; 2]) -> bool {
     let less = plain[1].saturating_sub(packed[1]);
-    packed[0] <= plain[0] && less >= (plain[1] / SAVED).max(WORTH_IT)
+    packed[0] <= plain[0].saturating_add(LITTLE) && less >= (plain[1] / SAVED).max(WORTH_IT)
 }
 
 /// Which storage is in which slot.
@@ -368,22 +381,67 @@ struct Layout {
     slots: Vec<Vec<Dim>>,
     /// What was put there last.
     last: Vec<StorageId>,
-    homes: BTreeMap<StorageId, u32>,
+    /// The first slot of each, and how many it takes.
+    homes: BTreeMap<StorageId, (u32, u32)>,
 }
 
 impl Layout {
+    /// Gives storages whose sizes are multiples of `bytes` slots of their own, so that
+    /// those that are alive at the same time lie beside each other.
+    fn stack(&mut self, bytes: &Dim, mut units: Vec<Unit>) {
+        units.sort_by_key(|unit| (std::cmp::Reverse(unit.size), unit.first));
+        let mut starts: Vec<i64> = vec![];
+        let mut beside: Vec<(i64, i64)> = vec![];
+        for (i, unit) in units.iter().enumerate() {
+            let placed = units[..i].iter().zip(&starts);
+            let meet = placed.filter(|(o, _)| o.first <= unit.last && unit.first <= o.last);
+            beside.clear();
+            beside.extend(meet.map(|(other, start)| (*start, start + other.size)));
+            beside.sort_unstable();
+            // The tightest gap that is large enough, or behind them all.
+            let (mut best, mut end) = (None::<(i64, i64)>, 0);
+            for (from, to) in &beside {
+                let gap = from - end;
+                if gap >= unit.size && best.is_none_or(|(least, _)| gap < least) {
+                    best = Some((gap, end));
+                }
+                end = end.max(*to);
+            }
+            starts.push(best.map_or(end, |(_, start)| start));
+        }
+        // A slot begins wherever a storage begins or ends.
+        let ends = units.iter().zip(&starts).map(|(unit, start)| start + unit.size);
+        let bounds: BTreeSet<i64> = starts.iter().copied().chain(ends).collect();
+        let bounds: Vec<i64> = bounds.into_iter().collect();
+        let base = self.slots.len() as u32;
+        for pair in bounds.windows(2) {
+            self.slots.push(vec![Dim::constant(pair[1] - pair[0]) * bytes.clone()]);
+        }
+        let number = |at: i64| bounds.partition_point(|bound| *bound < at) as u32;
+        for (unit, start) in units.iter().zip(starts) {
+            let (first, end) = (number(start), number(start + unit.size));
+            for id in &unit.members {
+                self.homes.insert(*id, (base + first, end - first));
+            }
+        }
+    }
+
     fn put(&mut self, id: StorageId, slot: u32, bytes: Dim) {
         self.last[slot as usize] = id;
-        self.homes.insert(id, slot);
+        self.homes.insert(id, (slot, 1));
         let sizes = &mut self.slots[slot as usize];
         if !sizes.contains(&bytes) {
             sizes.push(bytes);
         }
     }
 
-    /// The memory it takes at small and at larger run-time dims.
+    /// The memory it takes at small and at larger run-time dims; a slot begins where vectors
+    /// may.
     fn bytes(&self) -> [i64; 2] {
-        let largest = |sizes: &[Dim], at| sizes.iter().map(|d| at_dims(d)[at]).max().unwrap_or(0);
+        let align = BUFFER_ALIGN as i64;
+        let rounded = |n: i64| n.checked_add(align - 1).map_or(n, |n| n / align * align);
+        let largest =
+            |sizes: &[Dim], at| rounded(sizes.iter().map(|d| at_dims(d)[at]).max().unwrap_or(0));
         [0, 1].map(|at| {
             self.slots.iter().fold(0i64, |sum, sizes| sum.saturating_add(largest(sizes, at)))
         })
@@ -453,4 +511,72 @@ fn take_free(
         free.remove(&key);
     }
     Some(slot)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Storages with random lives and sizes: constant ones, and two kinds of run-time ones.
+    fn random(seed: u64) -> Storages {
+        let mut state = seed.wrapping_mul(2) | 1;
+        let mut below = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let mut all = Storages::default();
+        for _ in 0..below(60) + 2 {
+            let len = Dim::constant(below(5000) as i64 + 1);
+            let len = match below(4) {
+                0 => len * Dim::sym("B"),
+                1 => len * Dim::sym("B") * Dim::sym("C"),
+                _ => len,
+            };
+            let id = all.new_storage(DType::F32, len, None, 0);
+            let first = below(40) as u32;
+            all.touch(id, first, true);
+            all.touch(id, first + below(12) as u32, false);
+        }
+        all
+    }
+
+    #[test]
+    fn packed_storages_never_meet_while_alive() {
+        for seed in 0..500 {
+            let all = random(seed);
+            let layout = all.packed().expect("a layout");
+            let homes: Vec<(StorageId, Home)> =
+                layout.homes.iter().map(|(id, (at, n))| (*id, Home::Slot(*at, *n))).collect();
+            for (i, (id, home)) in homes.iter().enumerate() {
+                let (first, last) = all.span(*id).expect("a life");
+                for (other, place) in &homes[..i] {
+                    let (from, to) = all.span(*other).expect("a life");
+                    let together = from <= last && first <= to;
+                    assert!(!(together && home.meets(*place)), "seed {seed}: {id:?}, {other:?}");
+                }
+                let Home::Slot(at, count) = *home else { unreachable!() };
+                for n in [0, 1, 64] {
+                    let size = |d: &Dim| d.eval(&|_| Some(n)).expect("a size");
+                    let slots = &layout.slots[at as usize..(at + count) as usize];
+                    let room: i64 = slots.iter().map(|s| size(&s[0])).sum();
+                    assert!(room >= size(&all.bytes(*id)), "seed {seed}: {id:?} has {room}");
+                }
+            }
+        }
+    }
+
+    /// A hole between two that are alive is filled by two smaller ones side by side.
+    #[test]
+    fn holes_are_filled() {
+        let mut all = Storages::default();
+        for (len, first, last) in [(64, 0, 1), (48, 2, 3), (16, 2, 3), (32, 4, 5), (32, 4, 4)] {
+            let id = all.new_storage(DType::F32, Dim::constant(len), None, 0);
+            all.touch(id, first, true);
+            all.touch(id, last, false);
+        }
+        let layout = all.packed().expect("a layout");
+        assert_eq!(layout.bytes(), [256; 2]);
+        let homes: Vec<_> = layout.homes.values().copied().collect();
+        assert_eq!(homes, [(0, 3), (0, 2), (2, 1), (0, 1), (1, 2)]);
+    }
 }

@@ -7,6 +7,7 @@
 #![allow(dead_code)]
 
 use std::collections::BTreeMap;
+use tfc_abi::BUFFER_ALIGN;
 use tfc_abi::plan::{Conv, ConvKind, Entry, Epilogue, Func, Home, MatMul, Step, Steps};
 use tfc_ir::interp::State;
 use tfc_ir::kernel::{Ix, Kernel, Loop, Reg, Scalar, ScalarOp, ScalarType, Stmt};
@@ -55,17 +56,22 @@ pub struct Machine {
 }
 
 struct Memory {
-    /// One block of bytes per home.
+    /// One block of bytes per home; the arena is one.
     blocks: BTreeMap<(u8, u32), Vec<u8>>,
+    /// Where in the arena slots begin.
+    slots: Vec<usize>,
 }
 
-fn home_key(home: Home) -> (u8, u32) {
-    match home {
-        Home::Param(i) => (0, i),
-        Home::Result(i) => (1, i),
-        Home::Var(i) => (2, i),
-        Home::Const(i) => (3, i),
-        Home::Slot(i) => (4, i),
+impl Memory {
+    /// The block of a home, and where in it that begins.
+    fn place(&self, home: Home) -> ((u8, u32), usize) {
+        match home {
+            Home::Param(i) => ((0, i), 0),
+            Home::Result(i) => ((1, i), 0),
+            Home::Var(i) => ((2, i), 0),
+            Home::Const(i) => ((3, i), 0),
+            Home::Slot(i, _) => ((4, 0), self.slots[i as usize]),
+        }
     }
 }
 
@@ -100,7 +106,7 @@ impl Machine {
             }
         }
         let values: Vec<i64> = entry.exprs.iter().map(|e| e.eval(&dims).expect("a size")).collect();
-        let mut memory = Memory { blocks: BTreeMap::new() };
+        let mut memory = Memory { blocks: BTreeMap::new(), slots: vec![] };
         for (i, feed) in feeds.iter().enumerate() {
             memory.blocks.insert((0, i as u32), feed.bytes().to_vec());
         }
@@ -115,8 +121,17 @@ impl Machine {
             let bytes = &program.consts[c.offset as usize..(c.offset + c.len) as usize];
             memory.blocks.insert((3, i as u32), bytes.to_vec());
         }
-        for (i, s) in entry.slots.iter().enumerate() {
-            memory.blocks.insert((4, i as u32), vec![0xAA; values[*s as usize] as usize]);
+        let mut arena = 0;
+        for s in &entry.slots {
+            memory.slots.push(arena);
+            arena += (values[*s as usize] as usize).next_multiple_of(BUFFER_ALIGN);
+        }
+        memory.blocks.insert((4, 0), vec![0xAA; arena]);
+        let size = |e: u32| values[e as usize] as u64;
+        for b in entry.buffers.iter().filter(|b| matches!(b.home, Home::Slot(..))) {
+            let mut room = 0;
+            entry.in_slots(b, size, |_, bytes| room += bytes);
+            assert_eq!(room, size(b.len) * b.dtype.size() as u64, "{b:?} does not fit");
         }
         let stacks = BTreeMap::new();
         let mut cx = Call { program, entry, values, memory, stacks, dims };
@@ -171,9 +186,9 @@ impl Call<'_> {
         if self.v(b.len) == 0 {
             return zero(b.dtype);
         }
-        let block = &self.memory.blocks[&home_key(b.home)];
+        let (block, start) = self.memory.place(b.home);
         let size = b.dtype.size();
-        let bytes = &block[at as usize * size..(at as usize + 1) * size];
+        let bytes = &self.memory.blocks[&block][start + at as usize * size..][..size];
         let t = Tensor::from_bytes(b.dtype, vec![], bytes.into()).expect("an element");
         match b.dtype {
             DType::F64 => Val::F64(t.to_f64()[0]),
@@ -193,8 +208,9 @@ impl Call<'_> {
             d => Tensor::from_i64(d, vec![], [v.i64()]),
         };
         let size = b.dtype.size();
-        let block = self.memory.blocks.get_mut(&home_key(b.home)).expect("a block");
-        block[at as usize * size..(at as usize + 1) * size].copy_from_slice(t.bytes());
+        let (block, start) = self.memory.place(b.home);
+        let block = self.memory.blocks.get_mut(&block).expect("a block");
+        block[start + at as usize * size..][..size].copy_from_slice(t.bytes());
     }
 
     fn step(&mut self, step: &Step) {
@@ -342,10 +358,8 @@ impl Call<'_> {
         }
         // As the real one: reads while it writes, so no operand may be `c`.
         for buf in [s.a, s.b] {
-            assert_ne!(
-                self.entry.buffers[buf as usize].home, self.entry.buffers[s.c as usize].home,
-                "a product over its own operand"
-            );
+            let [from, to] = [buf, s.c].map(|b| self.entry.buffers[b as usize].home);
+            assert!(!from.meets(to), "a product over its own operand");
         }
         for (i, v) in out.into_iter().enumerate() {
             self.set(s.c, i as i64, v);
@@ -356,7 +370,7 @@ impl Call<'_> {
                 let kernel = &self.program.kernels[e.kernel as usize];
                 for (b, k) in e.bufs.iter().zip(&kernel.bufs) {
                     assert!(
-                        !k.written || self.entry.buffers[*b as usize].home != home,
+                        !k.written || !self.entry.buffers[*b as usize].home.meets(home),
                         "an epilogue over an operand of its product"
                     );
                 }

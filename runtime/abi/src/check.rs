@@ -154,10 +154,11 @@ impl EntryCheck<'_> {
         }
         let mut slots = vec![None; self.entry.slots.len()];
         for b in &self.entry.buffers {
-            if let Home::Slot(s) = b.home
-                && *slots[s as usize].get_or_insert(b.device) != b.device
-            {
-                return Err(format!("slot {s} is on two devices"));
+            let Home::Slot(first, count) = b.home else { continue };
+            for s in first..first + count {
+                if *slots[s as usize].get_or_insert(b.device) != b.device {
+                    return Err(format!("slot {s} is on two devices"));
+                }
             }
         }
         self.ports("param", &self.entry.params, Home::Param)?;
@@ -235,7 +236,11 @@ impl EntryCheck<'_> {
             Home::Result(i) => (i, self.entry.results.len(), "result"),
             Home::Var(i) => (i, self.plan.vars.len(), "variable"),
             Home::Const(i) => (i, self.plan.consts.len(), "constant"),
-            Home::Slot(i) => (i, self.entry.slots.len(), "slot"),
+            // The last of them; no slot at all is one that is missing.
+            Home::Slot(i, count) => {
+                let last = count.checked_sub(1).and_then(|more| i.checked_add(more));
+                (last.unwrap_or(u32::MAX), self.entry.slots.len(), "slot")
+            }
         };
         if index as usize >= count {
             return Err(format!("{what} {index} is missing"));
@@ -245,7 +250,7 @@ impl EntryCheck<'_> {
             Home::Result(i) => Some(self.entry.results[i as usize].dtype),
             Home::Var(i) => Some(self.plan.vars[i as usize].dtype),
             Home::Const(i) => Some(self.plan.consts[i as usize].dtype),
-            Home::Slot(_) => None,
+            Home::Slot(..) => None,
         };
         if dtype.is_some_and(|d| d != b.dtype) {
             return Err(format!("{what} {index} has another element type"));

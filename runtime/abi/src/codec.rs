@@ -450,27 +450,31 @@ impl Wire for ExprOp {
 
 impl Wire for Home {
     fn put(&self, out: &mut Vec<u8>) {
-        let (code, index) = match *self {
-            Home::Param(i) => (0, i),
-            Home::Result(i) => (1, i),
-            Home::Var(i) => (2, i),
-            Home::Const(i) => (3, i),
-            Home::Slot(i) => (4, i),
+        let (code, index, count) = match *self {
+            Home::Param(i) => (0, i, None),
+            Home::Result(i) => (1, i, None),
+            Home::Var(i) => (2, i, None),
+            Home::Const(i) => (3, i, None),
+            Home::Slot(i, count) => (4, i, Some(count)),
         };
         out.push(code);
         index.put(out);
+        if let Some(count) = count {
+            count.put(out);
+        }
     }
 
     fn get(r: &mut Reader<'_>) -> Get<Home> {
-        let make = match r.byte()? {
-            0 => Home::Param,
-            1 => Home::Result,
-            2 => Home::Var,
-            3 => Home::Const,
-            4 => Home::Slot,
+        let code = r.byte()?;
+        let index = u32::get(r)?;
+        Ok(match code {
+            0 => Home::Param(index),
+            1 => Home::Result(index),
+            2 => Home::Var(index),
+            3 => Home::Const(index),
+            4 => Home::Slot(index, Wire::get(r)?),
             _ => return Err(DecodeError::Invalid("buffer home")),
-        };
-        Ok(make(u32::get(r)?))
+        })
     }
 }
 

@@ -117,6 +117,7 @@ impl Step {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Resource {
+    /// A slot by itself is `Home::Slot(i, 1)`; one that takes several touches each.
     Home(Home),
     Stack(u32),
     /// What all processes see: exchanges change it, and who writes a variable relies
@@ -150,9 +151,13 @@ fn conflicts(
         earlier.clear();
         touched.clear();
         step.buffers(&mut |buf, writes| {
-            let home = home(buf);
-            if !matches!(home, Home::Param(_) | Home::Const(_)) {
-                *touched.entry(Resource::Home(home)).or_default() |= writes;
+            let mut touch = |home| *touched.entry(Resource::Home(home)).or_default() |= writes;
+            match home(buf) {
+                Home::Param(_) | Home::Const(_) => {}
+                Home::Slot(first, count) => {
+                    (first..first.saturating_add(count)).for_each(|slot| touch(Home::slot(slot)));
+                }
+                home => touch(home),
             }
         });
         step.stacks(&mut |stack| {
@@ -316,8 +321,8 @@ mod tests {
     }
 
     fn waits(steps: &[Step]) -> Vec<Vec<u32>> {
-        let (after, _) = order(steps, &Home::Slot);
-        assert_eq!(unordered(steps, &|i| after[i].clone(), &Home::Slot), None);
+        let (after, _) = order(steps, &Home::slot);
+        assert_eq!(unordered(steps, &|i| after[i].clone(), &Home::slot), None);
         after
     }
 
@@ -351,7 +356,7 @@ mod tests {
             Step::Exchange(Exchange { combine: Combine::Mean, bufs: vec![buf], name, place })
         };
         // Homes from 100 on are variables.
-        let home = |b: BufId| if b < 100 { Home::Slot(b) } else { Home::Var(b) };
+        let home = |b: BufId| if b < 100 { Home::slot(b) } else { Home::Var(b) };
         let list = [
             copy(8, 0),
             exchange(0),
@@ -374,10 +379,22 @@ mod tests {
         assert_eq!(waits(&list), [vec![], vec![], vec![0], vec![2]]);
     }
 
+    /// Who takes several slots touches each of them.
+    #[test]
+    fn slots_that_overlap_are_waited_for() {
+        let homes = [Home::Param(0), Home::Slot(0, 2), Home::Slot(1, 2), Home::Slot(2, 1)];
+        let home = |b: BufId| homes[b as usize];
+        let waits = |list: &[Step]| order(list, &home).0;
+        assert_eq!(waits(&[copy(0, 1), copy(0, 2)]), [vec![], vec![0]]);
+        assert_eq!(waits(&[copy(0, 1), copy(0, 3)]), [vec![], vec![]]);
+        let list = [copy(0, 2), copy(0, 3)];
+        assert_eq!(unordered(&list, &|_| vec![], &home), Some((0, 1)));
+    }
+
     #[test]
     fn forgotten_waits_are_found() {
         let list = [copy(8, 0), copy(0, 1), copy(8, 0)];
-        let find = |after: [Vec<u32>; 3]| unordered(&list, &|i| after[i].clone(), &Home::Slot);
+        let find = |after: [Vec<u32>; 3]| unordered(&list, &|i| after[i].clone(), &Home::slot);
         assert_eq!(find([vec![], vec![0], vec![1]]), None);
         assert_eq!(find([vec![], vec![], vec![1]]), Some((0, 1)));
         assert_eq!(find([vec![], vec![0], vec![0]]), Some((1, 2)));
@@ -393,8 +410,8 @@ mod tests {
         };
         let list: Vec<Step> =
             (0..6000).map(|_| copy(random(300) as u32, random(300) as u32)).collect();
-        let (after, reach) = order(&list, &Home::Slot);
-        assert_eq!(unordered(&list, &|i| after[i].clone(), &Home::Slot), None);
+        let (after, reach) = order(&list, &Home::slot);
+        assert_eq!(unordered(&list, &|i| after[i].clone(), &Home::slot), None);
         let mut all: Vec<Vec<bool>> = vec![];
         for (i, waits) in after.iter().take(1500).enumerate() {
             let mut row = vec![false; i];
@@ -408,7 +425,7 @@ mod tests {
             all.push(row);
         }
         let chain: Vec<Step> = (0..9000).map(|i| copy(i, i + 1)).collect();
-        let (after, reach) = order(&chain, &Home::Slot);
+        let (after, reach) = order(&chain, &Home::slot);
         assert!(after.iter().skip(1).all(|a| a.len() == 1));
         assert!(reach.before(0, 8999));
     }

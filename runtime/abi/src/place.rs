@@ -104,6 +104,7 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
             origin: vec![],
             buffers: BTreeMap::new(),
             slots: BTreeMap::new(),
+            firsts: BTreeMap::new(),
         };
         placer.run();
         origins.push(placer.origin);
@@ -207,6 +208,27 @@ struct Values {
     as_buffer: BTreeMap<Home, BufId>,
 }
 
+impl Values {
+    /// What was in slots that something else is written to is gone.
+    fn forget(&mut self, written: Home) {
+        let Home::Slot(first, count) = written else { return };
+        // What is known of slots has none in common, so all but the first of those that
+        // are gone begin in what is written.
+        let before = self.at.range(..Home::Slot(first, 0)).next_back();
+        let inside = self.at.range(Home::Slot(first, 0)..Home::Slot(first + count, 0));
+        let gone: Vec<Home> = before
+            .into_iter()
+            .chain(inside)
+            .map(|(home, _)| *home)
+            .filter(|home| home.meets(written))
+            .collect();
+        for home in gone {
+            self.at.remove(&home);
+            self.as_buffer.remove(&home);
+        }
+    }
+}
+
 fn bit(device: DeviceId) -> u32 {
     1 << device.min(31)
 }
@@ -221,7 +243,10 @@ struct Placer<'a> {
     out: Entry,
     origin: Vec<BufId>,
     buffers: BTreeMap<(BufId, DeviceId), BufId>,
-    slots: BTreeMap<(Home, DeviceId), u32>,
+    /// Slots that stand for what is no slot in the plan.
+    slots: BTreeMap<(Home, DeviceId), Home>,
+    /// The first of the slots that stand for those of the plan, in their order.
+    firsts: BTreeMap<DeviceId, u32>,
 }
 
 impl Placer<'_> {
@@ -246,6 +271,7 @@ impl Placer<'_> {
             self.bring(buf, HOST, &mut values, &mut list);
         }
         self.out.steps = self.steps(list);
+        self.drop_slots();
     }
 
     fn home(&self, buf: BufId) -> Home {
@@ -262,9 +288,9 @@ impl Placer<'_> {
             Home::Param(_) | Home::Result(_) => device == HOST,
             Home::Var(v) => self.vars[v as usize] == device,
             Home::Const(_) => true,
-            Home::Slot(_) => false,
+            Home::Slot(..) => false,
         };
-        let home = if own { b.home } else { Home::Slot(self.slot(b.home, buf, device)) };
+        let home = if own { b.home } else { self.slots(b.home, buf, device) };
         let id = self.out.buffers.len() as BufId;
         self.out.buffers.push(Buffer { home, device, ..b.clone() });
         self.origin.push(buf);
@@ -272,35 +298,62 @@ impl Placer<'_> {
         id
     }
 
-    /// The slot of a device that stands for some memory.
-    fn slot(&mut self, home: Home, buf: BufId, device: DeviceId) -> u32 {
+    /// The slots of a device that stand for some memory.
+    fn slots(&mut self, home: Home, buf: BufId, device: DeviceId) -> Home {
+        let next = self.out.slots.len() as u32;
+        if let Home::Slot(first, count) = home {
+            // All that there are, so that what follows each other does so here, too.
+            let start = *self.firsts.entry(device).or_insert(next);
+            if start == next {
+                self.out.slots.extend(&self.entry.slots);
+            }
+            return Home::Slot(start + first, count);
+        }
         if let Some(known) = self.slots.get(&(home, device)) {
             return *known;
         }
-        let size = match home {
-            Home::Slot(s) => self.entry.slots[s as usize],
-            _ => {
-                // Some buffers may be only the beginning of the memory.
-                let buf = match home {
-                    Home::Param(i) => self.entry.params[i as usize].buf,
-                    Home::Result(i) => self.entry.results[i as usize].buf,
-                    _ => buf,
-                };
-                let b = &self.entry.buffers[buf as usize];
-                let mut ops = self.entry.exprs[b.len as usize].0.clone();
-                if let Home::Var(v) = home {
-                    let shape = &self.plan.vars[v as usize].shape;
-                    ops = vec![ExprOp::Const(shape.iter().product())];
-                }
-                ops.extend([ExprOp::Const(b.dtype.size() as i64), ExprOp::Mul]);
-                self.out.exprs.push(Expr(ops));
-                self.out.exprs.len() as u32 - 1
-            }
+        // Some buffers may be only the beginning of the memory.
+        let buf = match home {
+            Home::Param(i) => self.entry.params[i as usize].buf,
+            Home::Result(i) => self.entry.results[i as usize].buf,
+            _ => buf,
         };
-        let slot = self.out.slots.len() as u32;
-        self.out.slots.push(size);
-        self.slots.insert((home, device), slot);
-        slot
+        let b = &self.entry.buffers[buf as usize];
+        let mut ops = self.entry.exprs[b.len as usize].0.clone();
+        if let Home::Var(v) = home {
+            let shape = &self.plan.vars[v as usize].shape;
+            ops = vec![ExprOp::Const(shape.iter().product())];
+        }
+        ops.extend([ExprOp::Const(b.dtype.size() as i64), ExprOp::Mul]);
+        self.out.exprs.push(Expr(ops));
+        self.out.slots.push(self.out.exprs.len() as u32 - 1);
+        self.slots.insert((home, device), Home::slot(next));
+        Home::slot(next)
+    }
+
+    /// Drops the slots that nothing is in.
+    fn drop_slots(&mut self) {
+        let mut used = vec![false; self.out.slots.len()];
+        for b in &self.out.buffers {
+            if let Home::Slot(first, count) = b.home {
+                used[first as usize..(first + count) as usize].fill(true);
+            }
+        }
+        let mut number = 0;
+        let numbers: Vec<u32> = used
+            .iter()
+            .map(|used| {
+                number += u32::from(*used);
+                number - u32::from(*used)
+            })
+            .collect();
+        let kept = std::mem::take(&mut self.out.slots).into_iter().zip(used);
+        self.out.slots = kept.filter(|(_, used)| *used).map(|(size, _)| size).collect();
+        for b in &mut self.out.buffers {
+            if let Home::Slot(first, _) = &mut b.home {
+                *first = numbers[*first as usize];
+            }
+        }
     }
 
     /// Copies a value to a device, unless it is there.
@@ -320,6 +373,7 @@ impl Placer<'_> {
 
     fn written(&mut self, buf: BufId, device: DeviceId, values: &mut Values, list: &mut List) {
         let home = self.home(buf);
+        values.forget(home);
         values.at.insert(home, bit(device));
         values.as_buffer.insert(home, buf);
         if let Home::Var(v) = home {
@@ -649,8 +703,11 @@ mod tests {
 
     /// Buffers: 0 a param, 1 a result, 2 a variable, 3 to 6 slots, 7 a condition in a slot.
     fn plan(steps: Vec<Step>) -> Plan {
+        plan_with([0, 1, 2, 3, 4].map(Home::slot), steps)
+    }
+
+    fn plan_with(slots: [Home; 5], steps: Vec<Step>) -> Plan {
         let homes = [Home::Param(0), Home::Result(0), Home::Var(0)];
-        let slots = (0..5).map(Home::Slot);
         let homes: Vec<Home> = homes.into_iter().chain(slots).collect();
         let buffer = |(i, home): (usize, &Home)| Buffer {
             dtype: if i == 7 { DType::Bool } else { DType::F32 },
@@ -714,7 +771,12 @@ mod tests {
     /// The placed steps as letters: `k` a kernel on the GPU, `u` and `d` copies up and
     /// down, `p` a print, lists in brackets.
     fn placed(steps: Vec<Step>) -> String {
-        let placed = place(&plan(steps), 0, &|_, _| true);
+        letters(&plan(steps)).0
+    }
+
+    /// The letters, and how many slots there are then.
+    fn letters(plan: &Plan) -> (String, usize) {
+        let placed = place(plan, 0, &|_, _| true);
         placed.plan.check().unwrap();
         let entry = &placed.plan.entries[0];
         let var = |b: &Buffer| matches!(b.home, Home::Var(_));
@@ -736,7 +798,29 @@ mod tests {
             });
             letters.collect()
         }
-        text(entry, &entry.steps)
+        (text(entry, &entry.steps), entry.slots.len())
+    }
+
+    /// What is written into some slots of a value is another value: nothing is copied down
+    /// for what was there.
+    #[test]
+    fn values_may_take_several_slots() {
+        let homes =
+            [Home::Slot(1, 2), Home::Slot(2, 2), Home::slot(3), Home::slot(0), Home::slot(4)];
+        let steps = vec![launch(3, 0), print(3), launch(4, 0), print(4), launch(1, 4)];
+        // On either side slots 1 to 3; for the param and the result one each on the GPU.
+        assert_eq!(letters(&plan_with(homes, steps)), ("ukdpkdpkd".into(), 3 + 3 + 2));
+        let branch = |then, otherwise| Step::If { cond: 7, then, otherwise };
+        let list = |steps: Vec<Step>| -> Steps {
+            let (after, _) = order(&steps, &|b| homes.get(b as usize - 3).copied().unwrap());
+            let pairs = steps.into_iter().zip(after);
+            let dispatch = |after| Dispatch { after, ..Dispatch::default() };
+            Steps::from_pairs(pairs.map(|(s, after)| (s, dispatch(after))))
+        };
+        let both = branch(list(vec![print(3), launch(4, 5)]), list(vec![launch(5, 4), print(5)]));
+        let steps = vec![launch(3, 0), launch(6, 0), both, print(6)];
+        let (text, _) = letters(&plan_with(homes, steps));
+        assert_eq!(text.matches('k').count(), 4, "{text}");
     }
 
     #[test]

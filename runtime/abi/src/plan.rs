@@ -289,7 +289,8 @@ pub struct Entry {
     pub results: Vec<Port>,
     pub exprs: Vec<Expr>,
     pub buffers: Vec<Buffer>,
-    /// Size in bytes of each arena slot; buffers with disjoint lives share one.
+    /// Size in bytes of each arena slot; buffers with disjoint lives share one, or several
+    /// that follow each other.
     pub slots: Vec<ExprId>,
     pub steps: Steps,
     /// Variables this entry writes, for locking.
@@ -432,6 +433,25 @@ pub struct Buffer {
     pub device: DeviceId,
 }
 
+impl Entry {
+    /// Says of each slot that a buffer is in how many bytes it takes there, when sizes are
+    /// those that `value` gives.
+    pub fn in_slots(
+        &self,
+        buffer: &Buffer,
+        value: impl Fn(ExprId) -> u64,
+        mut say: impl FnMut(u32, u64),
+    ) {
+        let Home::Slot(first, count) = buffer.home else { return };
+        let mut left = value(buffer.len).saturating_mul(buffer.dtype.size() as u64);
+        for slot in first..first.saturating_add(count) {
+            let here = self.slots.get(slot as usize).map_or(0, |s| value(*s).min(left));
+            say(slot, here);
+            left -= here;
+        }
+    }
+}
+
 /// Where a buffer's bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Home {
@@ -443,8 +463,26 @@ pub enum Home {
     Var(u32),
     /// `Plan::consts[i]`; read only.
     Const(u32),
-    /// `Entry::slots[i]` of the arena, from its start.
-    Slot(u32),
+    /// So many slots of the arena that follow each other, from the start of
+    /// `Entry::slots[i]`.
+    Slot(u32, u32),
+}
+
+impl Home {
+    /// `Entry::slots[i]` alone.
+    pub const fn slot(i: u32) -> Home {
+        Home::Slot(i, 1)
+    }
+
+    /// Whether two homes have bytes in common.
+    pub fn meets(self, other: Home) -> bool {
+        match (self, other) {
+            (Home::Slot(a, many), Home::Slot(b, more)) => {
+                a < b.saturating_add(more) && b < a.saturating_add(many)
+            }
+            _ => self == other,
+        }
+    }
 }
 
 /// Steps in an order that is always right, and for each what of that order

@@ -28,9 +28,9 @@ fn sample() -> Plan {
         f32(vec![1, 0], Home::Result(0)),
         Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Var(0), device: HOST },
         Buffer { dtype: DType::F32, len: 0, shape: vec![0], home: Home::Const(0), device: HOST },
-        f32(vec![1, 0], Home::Slot(0)),
-        Buffer { dtype: DType::Bool, len: 5, shape: vec![], home: Home::Slot(1), device: HOST },
-        Buffer { dtype: DType::I32, len: 1, shape: vec![1], home: Home::Slot(0), device: HOST },
+        f32(vec![1, 0], Home::slot(0)),
+        Buffer { dtype: DType::Bool, len: 5, shape: vec![], home: Home::slot(1), device: HOST },
+        Buffer { dtype: DType::I32, len: 1, shape: vec![1], home: Home::slot(0), device: HOST },
     ];
     let epilogue = Some(Epilogue { kernel: 0, bufs: vec![4, 3], outputs: 1, dims: vec![1] });
     let steps = vec![
@@ -317,9 +317,21 @@ fn check_finds_each_fault() {
     let e = |f: fn(&mut Entry)| damaged(|p| f(&mut p.entries[0]));
     assert_eq!(e(|e| e.slots.push(99)), "in entry `predict`: expression 99 is missing");
     assert_eq!(
-        e(|e| e.buffers[4].home = Home::Slot(9)),
+        e(|e| e.buffers[4].home = Home::slot(9)),
         "in entry `predict`: buffer 4: slot 9 is missing"
     );
+    for (home, missing) in [
+        (Home::Slot(0, 3), 2),
+        (Home::Slot(1, 2), 2),
+        (Home::Slot(0, 0), u32::MAX),
+        (Home::Slot(2, u32::MAX), u32::MAX),
+        (Home::Slot(u32::MAX, 2), u32::MAX),
+    ] {
+        let mut plan = sample();
+        plan.entries[0].buffers[4].home = home;
+        let err = plan.check().expect_err("a slot that is missing");
+        assert!(err.message.ends_with(&format!("slot {missing} is missing")), "{home:?}: {err}");
+    }
     assert!(e(|e| e.writes.clear()).contains("is written but not listed"));
     assert!(e(|e| e.writes.push(9)).contains("variable 9 is missing"));
     assert!(e(|e| e.exprs[1] = Expr(vec![ExprOp::Dim(7)])).contains("uses dim 7"));
@@ -383,7 +395,7 @@ fn steps_run_where_their_buffers_are() {
     assert!(damaged(|p| p.devices.clear()).contains("not the CPU"));
     let mut plan = sample();
     let remote = Buffer { device: 1, ..plan.entries[0].buffers[4].clone() };
-    plan.entries[0].buffers.push(Buffer { home: Home::Slot(2), ..remote });
+    plan.entries[0].buffers.push(Buffer { home: Home::slot(2), ..remote });
     plan.entries[0].slots.push(4);
     // A copy may be between two devices.
     plan.entries[0].steps.push(Step::Copy { src: 0, dst: 7 });

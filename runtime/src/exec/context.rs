@@ -31,7 +31,7 @@ pub struct Context {
     /// In tests, instead of the arena: memory of its own for every size that
     /// buffers of a slot have (see [`crate::guard`]).
     guard: Guard,
-    apart: BTreeMap<(u32, usize), Bytes>,
+    apart: BTreeMap<((u32, u32), usize), Bytes>,
     /// Bytes of the arenas in use, and for how many calls that was far less than
     /// they have.
     needed: usize,
@@ -126,7 +126,7 @@ impl Context {
                 // Where they are is known when the call has them.
                 Home::Param(_) | Home::Result(_) | Home::Var(_) => std::ptr::null_mut(),
                 Home::Const(c) => model.constant(b.device, c),
-                Home::Slot(s) => match &self.arenas[b.device as usize] {
+                Home::Slot(s, _) => match &self.arenas[b.device as usize] {
                     Some(arena) => arena.start().wrapping_add(self.slots[s as usize]),
                     None => std::ptr::null_mut(),
                 },
@@ -155,11 +155,11 @@ impl Context {
     /// another have one size, and share them.
     fn set_apart(&mut self, entry: &Entry) -> Result<()> {
         for (i, b) in entry.buffers.iter().enumerate() {
-            let Home::Slot(s) = b.home else { continue };
+            let Home::Slot(first, count) = b.home else { continue };
             if b.device != HOST {
                 continue;
             }
-            let key = (s, self.lens[i] * b.dtype.size());
+            let key = ((first, count), self.lens[i] * b.dtype.size());
             if let std::collections::btree_map::Entry::Vacant(place) = self.apart.entry(key) {
                 place.insert(Bytes::zeroed(key.1)?);
             }
@@ -245,9 +245,11 @@ impl Context {
         self.moves = if images.is_empty() { model.state.moves() } else { u64::MAX };
     }
 
-    /// Bytes from the start of slot `s` to its end.
-    pub(crate) fn slot_len(&self, entry: &Entry, s: u32) -> i64 {
-        self.values[entry.slots[s as usize] as usize]
+    /// Bytes from the start of slot `first` to the end of the last of `count`.
+    pub(crate) fn slot_len(&self, entry: &Entry, first: u32, count: u32) -> usize {
+        let last = (first + count - 1) as usize;
+        let len = usize::try_from(self.values[entry.slots[last] as usize]).unwrap_or(0);
+        self.slots[last] - self.slots[first as usize] + len
     }
 
     /// A port's shape under the bound dims.

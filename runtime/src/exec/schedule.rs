@@ -266,7 +266,7 @@ mod tests {
             dtype: DType::U8,
             len: 0,
             shape: vec![0],
-            home: Home::Slot(b),
+            home: Home::slot(b),
             device: HOST,
         };
         let entry = Entry {
@@ -276,7 +276,7 @@ mod tests {
         };
         let steps: Vec<Step> =
             copies.iter().map(|(src, dst)| Step::Copy { src: *src, dst: *dst }).collect();
-        let (after, _) = order(&steps, &Home::Slot);
+        let (after, _) = order(&steps, &Home::slot);
         let pairs = steps.into_iter().zip(after);
         let steps = Steps::from_pairs(
             pairs.map(|(s, after)| (s, Dispatch { after, ..Dispatch::default() })),

@@ -85,7 +85,7 @@ impl Make {
         let bytes = self.product(shape, dtype.size() as i64);
         self.entry.slots.push(bytes);
         let slot = self.entry.slots.len() as u32 - 1;
-        self.buffer(dtype, shape, Home::Slot(slot))
+        self.buffer(dtype, shape, Home::slot(slot))
     }
 
     pub fn launch(
