@@ -45,8 +45,8 @@ use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_module::{FuncId, Linkage, Module, ModuleReloc};
 use std::borrow::Cow;
 use target::Version;
-use tfc_kernel::Kernel;
 use tfc_kernel::program::Program;
+use tfc_kernel::{Kernel, ScalarOp, Stmt};
 use wide::Wide;
 
 /// Why no code could be made. None of these is the user's doing.
@@ -82,12 +82,30 @@ pub(crate) fn backend(error: impl std::fmt::Display) -> CodegenError {
 }
 
 /// `kernel` as emitters for CPUs want it: verified, elementary functions expanded,
-/// local buffers in the memory of results.
+/// local buffers in the memory of results. Those without an instruction for `Scale` go on
+/// with [`unscaled`].
 pub(crate) fn prepare(kernel: &Kernel) -> Result<Cow<'_, Kernel>, CodegenError> {
-    prepare_but(kernel, &|_, _| false)
+    prepare_but(kernel, &|op, _| op == ScalarOp::Scale)
 }
 
-/// [`prepare`] for an emitter that has instructions for some elementary functions.
+/// A prepared kernel without `Scale`.
+pub(crate) fn unscaled(kernel: &Kernel) -> Cow<'_, Kernel> {
+    fn scales(stmts: &[Stmt]) -> bool {
+        stmts.iter().any(|s| match s {
+            Stmt::Op { op, .. } => *op == ScalarOp::Scale,
+            Stmt::Loop(l) => scales(&l.body),
+            _ => false,
+        })
+    }
+    if !scales(&kernel.body) {
+        return Cow::Borrowed(kernel);
+    }
+    let mut expanded = kernel.clone();
+    tfc_kernel::math::expand(&mut expanded);
+    Cow::Owned(expanded)
+}
+
+/// [`prepare`] for an emitter that has instructions for some operations.
 pub(crate) fn prepare_but<'k>(
     kernel: &'k Kernel,
     known: &tfc_kernel::math::Known<'_>,
@@ -158,7 +176,7 @@ pub(crate) fn cranelift_kernel(
 ) -> Result<KernelCode, CodegenError> {
     let name = UserFuncName::user(0, at as u32);
     let mut ctx = cranelift_codegen::Context::for_function(emit::function(
-        kernel,
+        &unscaled(kernel),
         name,
         target::emit_target(isa),
     ));

@@ -1,7 +1,7 @@
 //! Generated code as text, for people and snapshots.
 
 use crate::wide::{self, Wide};
-use crate::{CodegenError, emit, prepare, target};
+use crate::{CodegenError, emit, prepare, target, unscaled};
 use cranelift_codegen::Context;
 use cranelift_codegen::ir::UserFuncName;
 use std::fmt::Write;
@@ -14,7 +14,7 @@ pub fn clif_text(program: &Program) -> Result<String, CodegenError> {
     let mut out = String::new();
     for (i, kernel) in program.kernels.iter().enumerate() {
         let kernel = prepare(kernel)?;
-        let func = emit::function(&kernel, UserFuncName::user(0, i as u32), target);
+        let func = emit::function(&unscaled(&kernel), UserFuncName::user(0, i as u32), target);
         let _ = writeln!(out, "; kernel {i}: {}\n{}", kernel.name, func.display());
     }
     Ok(out)
@@ -29,7 +29,7 @@ pub fn asm_text(program: &Program) -> Result<String, CodegenError> {
     let mut out = String::new();
     for (i, kernel) in program.kernels.iter().enumerate() {
         let kernel = prepare(kernel)?;
-        let func = emit::function(&kernel, UserFuncName::user(0, i as u32), target);
+        let func = emit::function(&unscaled(&kernel), UserFuncName::user(0, i as u32), target);
         let mut ctx = Context::for_function(func);
         ctx.set_disasm(true);
         let code = ctx

@@ -7,7 +7,7 @@ use cranelift_entity::PrimaryMap;
 use kernels::{fill, generate, is_nan};
 use proptest::prelude::*;
 use std::sync::Arc;
-use tfc_codegen::{Cpu, jit_for};
+use tfc_codegen::{Cpu, coverage, jit_for};
 use tfc_kernel::program::Program;
 use tfc_kernel::*;
 use tfc_kernel::{DType, Dim};
@@ -248,6 +248,43 @@ fn an_index_counts_on_from_vector_to_vector() {
         ],
     })];
     check(&kernel, &[0, 1, 7, 100, 333]).unwrap();
+}
+
+/// Over all powers it is for: results that are subnormal, zero and infinite among them.
+#[test]
+fn scaling_by_powers_of_two_is_the_same_everywhere() {
+    for (dtype, most) in [(DType::F32, 169), (DType::F64, 1364)] {
+        let ty = ScalarType::of(dtype);
+        let i = LoopVar::from_u32(0);
+        let mut b = Body::default();
+        let index = b.regs.push(ScalarType::I64);
+        b.out.push(Stmt::Index { dst: index, ix: Ix::var(i) });
+        let number = |b: &mut Body, op, by: i64| {
+            let by = b.constant(Scalar::I64(by));
+            let n = b.op(ScalarType::I64, op, &[index, by]);
+            b.op(ty, ScalarOp::Convert, &[n])
+        };
+        let power = number(&mut b, ScalarOp::Sub, most);
+        let part = number(&mut b, ScalarOp::Rem, 97);
+        let [step, least] = [1.5 / 97.0, 0.5].map(|c| b.constant(Scalar::of(ty, c)));
+        let x = b.op(ty, ScalarOp::Fma, &[part, step, least]);
+        let value = b.op(ty, ScalarOp::Scale, &[x, power]);
+        b.out.push(Stmt::Store { buf: 0, at: Ix::var(i), value });
+        let mut kernel = total(dtype, Combine::Sum, ScalarOp::Add);
+        kernel.bufs = vec![KernelBuf::new(dtype, Dim::sym("N"), true)];
+        kernel.regs = b.regs;
+        kernel.body = vec![Stmt::Loop(Loop {
+            var: i,
+            extent: Dim::sym("N"),
+            kind: LoopKind::Parallel,
+            ranged: true,
+            carried: vec![],
+            body: b.out,
+        })];
+        check(&kernel, &[0, 5, 2 * most + 1]).unwrap();
+        let wide = coverage(&program(&kernel)).unwrap();
+        assert!(wide[0].avx2.is_ok() && wide[0].avx512.is_ok(), "{wide:?}");
+    }
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl Emit<'_> {
             (Le, true) => ins.fcmp(FloatCC::LessThanOrEqual, x, y),
             (Le, false) => ins.icmp(IntCC::SignedLessThanOrEqual, x, y),
             (Rem | Shl | ShrArith | ShrLogic | Select | Convert | Bitcast, _)
-            | (RoundF16 | RoundBF16 | WrapI8 | WrapU8, _)
+            | (RoundF16 | RoundBF16 | WrapI8 | WrapU8 | Scale, _)
             | (Elementary(_), _) => {
                 unreachable!("{op:?} is expanded or handled apart")
             }

@@ -323,7 +323,7 @@ pub fn contraction(request: &Request) -> Contracted {
             finish.out = e.product + 2;
         }
     }
-    let approximate = |f, ty| request.fast && super::ops::approximate(f, ty);
+    let approximate = |op, ty| request.fast && super::ops::approximate(op, ty);
     tfc_kernel::math::expand_but(&mut kernel, &approximate);
     let direct = match request.product {
         Product::Conv(c) => Some(c).filter(|c| depthwise::is_direct(c)),

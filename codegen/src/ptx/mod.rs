@@ -145,7 +145,7 @@ pub fn kernel(kernel: &Kernel) -> Result<(Entry, Schedule), CodegenError> {
 
 /// [`kernel`], with approximate instructions if it is to be `fast`.
 pub fn kernel_for(kernel: &Kernel, fast: bool) -> Result<(Entry, Schedule), CodegenError> {
-    let kernel = crate::prepare_but(kernel, &|f, ty| fast && ops::approximate(f, ty))?;
+    let kernel = crate::prepare_but(kernel, &|op, ty| fast && ops::approximate(op, ty))?;
     let schedule = schedule::choose(&kernel);
     Ok((emit::entry(&kernel, &schedule, fast), schedule))
 }

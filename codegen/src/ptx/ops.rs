@@ -25,8 +25,9 @@ fn bits(ty: ScalarType) -> &'static str {
 }
 
 /// Whether there is an instruction that comes near a function.
-pub(super) fn approximate(function: Function, ty: ScalarType) -> bool {
-    matches!(function, Function::Exp | Function::Log) && ty == ScalarType::F32
+pub(super) fn approximate(op: ScalarOp, ty: ScalarType) -> bool {
+    let known = [Function::Exp, Function::Log].map(ScalarOp::Elementary);
+    known.contains(&op) && ty == ScalarType::F32
 }
 
 impl Emit<'_> {
@@ -123,7 +124,7 @@ impl Emit<'_> {
                 let y = f.op(class, "lg2.approx.f32", &[&x]);
                 f.op(class, "mul.rn.f32", &[&y, &ln_2])
             }
-            RoundF16 | RoundBF16 | WrapI8 | WrapU8 | Elementary(_) => {
+            RoundF16 | RoundBF16 | WrapI8 | WrapU8 | Scale | Elementary(_) => {
                 unreachable!("expanded before code generation")
             }
         }

@@ -65,6 +65,8 @@ pub(crate) const ALIGN: u64 = encode::ALIGN;
 /// functions expanded, with the calling convention of System V. It refers to
 /// nothing outside.
 pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
+    let unscaled = (wide == Wide::Avx2).then(|| crate::unscaled(kernel));
+    let kernel = unscaled.as_deref().unwrap_or(kernel);
     let lanes = if wide == Wide::Avx512 { 16 } else { 8 };
     let mut schedule = Schedule::new(kernel, lanes);
     if !kernel.body.iter().any(|s| worth_it(&schedule, s)) {

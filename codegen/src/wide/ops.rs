@@ -412,6 +412,7 @@ impl Select<'_> {
             Mul => (pick(&table::MULPS, &table::MULPD), None),
             Div => (pick(&table::DIVPS, &table::DIVPD), None),
             Sqrt => (pick(&table::SQRTPS, &table::SQRTPD), None),
+            Scale => (pick(&table::SCALEFPS, &table::SCALEFPD), None),
             // Rounding modes; inexact results raise nothing.
             RoundEven => (pick(&table::ROUNDPS, &table::ROUNDPD), Some(8)),
             Floor => (pick(&table::ROUNDPS, &table::ROUNDPD), Some(9)),

@@ -319,6 +319,11 @@ macro_rules! float_ops {
                     Min if x.is_nan() || x < y => x,
                     Max if x.is_nan() || x > y => x,
                     Min | Max => y,
+                    // A power of which both halves are numbers; the first product is exact.
+                    Scale => {
+                        let first = (y / 2.0).trunc();
+                        x * first.exp2() * (y - first).exp2()
+                    }
                     Elementary(f) if f.def().arity == 2 => {
                         (f.def().reference)(&[f64::from(x), f64::from(y)]) as $t
                     }

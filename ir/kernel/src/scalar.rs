@@ -126,6 +126,9 @@ pub enum ScalarOp {
     RoundBF16,
     WrapI8,
     WrapU8,
+    /// `a * 2^b`, rounded once, for an integral b between -169 and 169 (f64: 1364) and an
+    /// a between 1/2 and 2. Expanded for backends that have no instruction for it.
+    Scale,
     /// Legal until `kernel::math::expand` replaces it by the operations above, once,
     /// for all backends.
     Elementary(Elementary),
@@ -139,6 +142,7 @@ impl ScalarOp {
             Div | Rem => 5,
             Sqrt => 10,
             RoundF16 | RoundBF16 => 4,
+            Scale => 7,
             Elementary(function) => function.def().cost,
             _ => 1,
         }

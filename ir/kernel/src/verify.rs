@@ -323,6 +323,7 @@ fn well_typed(op: ScalarOp, to: ScalarType, tys: &[ScalarType]) -> bool {
         Bitcast => unary && matches!((ty, to), (F32 | I32, F32 | I32) | (F64 | I64, F64 | I64)),
         RoundF16 | RoundBF16 => unary && same && ty == F32,
         WrapI8 | WrapU8 => unary && same && ty == I32,
+        Scale => binary && same && ty.is_float(),
         Elementary(function) => {
             tys.len() == function.def().arity
                 && tys.iter().all(|t| *t == ty)

@@ -83,10 +83,16 @@ pub(super) fn exp_bounded(s: &mut Seq, x: Reg, low: Option<Reg>) -> Reg {
         r = s.add(r, low);
     }
     let p = exp_reduced(s, r);
+    s.scale(p, n)
+}
+
+/// `p * 2^n` for an integral n, where p is near 1.
+pub(super) fn scale(s: &mut Seq, p: Reg, n: Reg) -> Reg {
     // Two factors: the whole power may be no normal number, only the result. The
     // first takes a quarter of the exponent, so that the second is the first of them
     // to get to zero; see `exp`.
-    let quarter = s.c(0.25);
+    let (magic, quarter) = (magic(s), s.c(0.25));
+    let t = s.add(n, magic);
     let t1 = s.fma(n, quarter, magic);
     let (t, t1) = (s.bits(t), s.bits(t1));
     let rest = s.sub(t, t1);

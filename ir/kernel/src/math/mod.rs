@@ -42,14 +42,14 @@ pub fn expand(kernel: &mut Kernel) {
     expand_but(kernel, &|_, _| false);
 }
 
-/// As [`expand`], but for those functions of a type that a backend knows.
+/// As [`expand`], but for those operations on a type that a backend knows.
 pub fn expand_but(kernel: &mut Kernel, known: &Known<'_>) {
     let body = std::mem::take(&mut kernel.body);
     kernel.body = expand_stmts(body, &mut kernel.regs, known);
 }
 
-/// Functions that a backend knows, by the type they are of.
-pub type Known<'a> = dyn Fn(Elementary, ScalarType) -> bool + 'a;
+/// Operations that a backend knows though others do not, by the type they are of.
+pub type Known<'a> = dyn Fn(ScalarOp, ScalarType) -> bool + 'a;
 
 fn expand_stmts(
     stmts: Vec<Stmt>,
@@ -59,19 +59,15 @@ fn expand_stmts(
     let mut out = Vec::with_capacity(stmts.len());
     for stmt in stmts {
         match stmt {
-            Stmt::Op { dst, op: op @ ScalarOp::Elementary(function), args }
-                if known(function, regs[dst]) =>
-            {
-                out.push(Stmt::Op { dst, op, args });
-            }
             Stmt::Op { dst, op, args } => match expansion(op) {
-                Some(expand) => {
+                Some(expand) if !known(op, regs[dst]) => {
                     let ty = regs[args[0]];
                     let mut seq = Seq::new(regs, ty);
                     let result = expand(&mut seq, &args);
-                    out.extend(seq.finish(result, dst));
+                    let made = seq.finish(result, dst);
+                    out.extend(expand_stmts(made, regs, known));
                 }
-                None => out.push(Stmt::Op { dst, op, args }),
+                _ => out.push(Stmt::Op { dst, op, args }),
             },
             Stmt::Loop(mut l) => {
                 l.body = expand_stmts(l.body, regs, known);
@@ -93,6 +89,7 @@ fn expansion(op: ScalarOp) -> Option<Expand> {
         ScalarOp::RoundBF16 => Some(|s, a| round::to_bf16(s, a[0])),
         ScalarOp::WrapI8 => Some(|s, a| round::wrap_i8(s, a[0])),
         ScalarOp::WrapU8 => Some(|s, a| round::wrap_u8(s, a[0])),
+        ScalarOp::Scale => Some(|s, a| exp::scale(s, a[0], a[1])),
         _ => None,
     }
 }

@@ -95,6 +95,11 @@ impl<'a> Seq<'a> {
         self.op(ScalarOp::Fma, &[a, b, c])
     }
 
+    /// `a * 2^n` for an integral n.
+    pub fn scale(&mut self, a: Reg, n: Reg) -> Reg {
+        self.op(ScalarOp::Scale, &[a, n])
+    }
+
     pub fn neg(&mut self, a: Reg) -> Reg {
         self.op(ScalarOp::Neg, &[a])
     }
