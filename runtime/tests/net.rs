@@ -3,7 +3,8 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 use tfc_abi::{DType, ErrorCode};
@@ -13,6 +14,9 @@ use tfc_runtime::net::{Group, Regrouped, local, tls};
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);
+/// What is waited for in vain; what comes in time comes by then, whatever else the machine
+/// does.
+const IN_VAIN: Duration = Duration::from_secs(5);
 
 fn free_address() -> String {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
@@ -422,7 +426,7 @@ fn noise_at_the_door_changes_nothing() {
         let at = at.clone();
         thread::spawn(move || Group::join(&job(0, 2, &at), &[1; 32]))
     };
-    let hello = captured_hello();
+    let hello = captured_hello(Job::new(1, 2, ""), [1; 32]);
     let mut random = Random(5);
     for round in 0..60 {
         let Ok(mut stream) = TcpStream::connect(&at) else {
@@ -448,32 +452,91 @@ fn noise_at_the_door_changes_nothing() {
 }
 
 /// What a worker says first.
-fn captured_hello() -> Vec<u8> {
+fn captured_hello(mut job: Job, graph: [u8; 32]) -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap().to_string();
-    let mut job = Job::new(1, 2, at);
-    job.join_timeout = Duration::from_millis(300);
-    let caller = thread::spawn(move || Group::join(&job, &[1; 32]).is_err());
+    job.coordinator = listener.local_addr().unwrap().to_string();
+    job.join_timeout = SOON;
+    let caller = thread::spawn(move || Group::join(&job, &graph).is_err());
     let mut stream = listener.accept().unwrap().0;
-    stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
     let mut bytes = vec![0; 4096];
     let n = stream.read(&mut bytes).unwrap();
     bytes.truncate(n);
-    drop(stream);
+    drop((stream, listener));
     assert!(caller.join().unwrap());
     bytes
+}
+
+/// A call of somebody who joins a job and says what every caller says, and nothing else.
+fn joined_by_hand(job: &Job, graph: [u8; 32]) -> TcpStream {
+    const ACKNOWLEDGED: [u8; 9] = [0, 0, 0, 4, 1, 0, 0, 0, 0];
+    let hello = captured_hello(job.clone(), graph);
+    let began = Instant::now();
+    let mut stream = loop {
+        match TcpStream::connect(&job.coordinator) {
+            Err(_) if began.elapsed() < SOON => thread::sleep(Duration::from_millis(5)),
+            stream => break stream.unwrap(),
+        }
+    };
+    stream.write_all(&hello).unwrap();
+    // The chief's settings.
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    assert!(stream.read(&mut [0; 4096]).unwrap() > 0);
+    stream.write_all(&ACKNOWLEDGED).unwrap();
+    stream
+}
+
+/// Whoever waits for the others and ends is not there: its place is free again.
+#[test]
+fn who_dies_while_it_waits_can_come_again() {
+    let at = free_address();
+    let join = |rank| {
+        let job = job(rank, 3, &at);
+        thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+    };
+    let chief = join(0);
+    let dead = joined_by_hand(&job(1, 3, &at), [7; 32]);
+    thread::sleep(Duration::from_millis(200));
+    drop(dead);
+    let last = join(2);
+    thread::sleep(Duration::from_millis(200));
+    let groups = [chief, join(1), last].map(|g| g.join().unwrap());
+    adds_up(&groups);
+}
+
+/// Nobody waits longer than the one time for all that has to be done.
+#[test]
+fn joining_and_linking_take_no_longer_than_said() {
+    let at = free_address();
+    let chief = {
+        let mut job = Job { join_timeout: IN_VAIN, ..job(0, 2, &at) };
+        job.timeout = BRIEF;
+        thread::spawn(move || {
+            let began = Instant::now();
+            let Err(e) = Group::join(&job, &[7; 32]) else { panic!("there is no link") };
+            (e, began.elapsed())
+        })
+    };
+    thread::sleep(IN_VAIN * 4 / 5);
+    // It makes no link.
+    let silent = joined_by_hand(&job(1, 2, &at), [7; 32]);
+    let (e, took) = chief.join().unwrap();
+    assert_eq!(e.code(), ErrorCode::PEER_LATE, "{e}");
+    assert!(took >= IN_VAIN && took < IN_VAIN * 8 / 5, "{took:?}");
+    drop(silent);
 }
 
 /// A peer between two workers that changes what goes through it.
 fn tampered(
     change: impl Fn(&mut Vec<u8>, &mut Random) + Send + Sync + 'static,
     seed: u64,
+    timeout: Duration,
 ) -> Vec<String> {
     let at = free_address();
     let relay = TcpListener::bind("127.0.0.1:0").unwrap();
     let through = relay.local_addr().unwrap().to_string();
     let to = at.clone();
-    let change = std::sync::Arc::new(change);
+    let change = Arc::new(change);
     let (stop, stopped) = mpsc::channel::<()>();
     thread::spawn(move || {
         relay.set_nonblocking(true).unwrap();
@@ -512,8 +575,7 @@ fn tampered(
     let join = |rank: usize, at: String| {
         thread::spawn(move || {
             let mut job = job(rank, 2, &at);
-            job.timeout = Duration::from_millis(400);
-            job.join_timeout = Duration::from_secs(5);
+            job.timeout = timeout;
             let group = Group::join(&job, &[1; 32]).map_err(|e| e.to_string())?;
             let mut total = 0.0;
             for _ in 0..3 {
@@ -553,7 +615,9 @@ fn pipe(mut from: TcpStream, mut to: TcpStream, mut each: impl FnMut(&mut Vec<u8
 
 #[test]
 fn messages_that_were_changed_are_errors() {
-    let untouched = tampered(|_, _| {}, 1);
+    let untouched = tampered(|_, _| {}, 1, SOON);
+    // What is not heard of is an error, and so is what comes late.
+    let brief = Duration::from_millis(400);
     assert_eq!(untouched, ["6", "6"]);
     // Headers of frames and messages; the payload itself is TCP's to protect.
     for seed in 0..12 {
@@ -563,16 +627,17 @@ fn messages_that_were_changed_are_errors() {
                 bytes[i] ^= 1 << (random.next() % 8);
             },
             seed,
+            brief,
         );
         for text in said {
             assert!(text == "6" || text.starts_with("error[E070"), "{text}");
         }
     }
     // Said twice.
-    let said = tampered(|bytes, _| bytes.extend_from_within(..), 3);
+    let said = tampered(|bytes, _| bytes.extend_from_within(..), 3, brief);
     assert!(said.iter().any(|t| t.starts_with("error[E070")), "{said:?}");
     // Cut short.
-    let said = tampered(|bytes, _| bytes.truncate(bytes.len() / 2), 3);
+    let said = tampered(|bytes, _| bytes.truncate(bytes.len() / 2), 3, brief);
     assert!(said.iter().all(|t| t.starts_with("error[E070")), "{said:?}");
 }
 
@@ -731,7 +796,7 @@ fn who_comes_back_is_taken_in_again() {
 /// It does not answer for longer than it may, is left out, and wakes up.
 #[test]
 fn who_hangs_is_left_out() {
-    let mut groups = elastic(3, OnLoss::Shrink, &free_address(), |job| job.timeout = BRIEF);
+    let mut groups = elastic(3, OnLoss::Shrink, &free_address(), |job| job.timeout = IN_VAIN);
     let hangs = groups.remove(1);
     let all = regrouped(&groups);
     assert!(all.iter().all(|r| *r == lost(&[1])), "{all:?}");
@@ -771,7 +836,7 @@ fn a_group_that_waits_is_whole_again() {
 
 #[test]
 fn who_does_not_come_back_is_named() {
-    let mut groups = elastic(3, OnLoss::Wait, &free_address(), |job| job.join_timeout = BRIEF);
+    let mut groups = elastic(3, OnLoss::Wait, &free_address(), |job| job.join_timeout = IN_VAIN);
     drop(groups.remove(1));
     let mut said = vec![];
     thread::scope(|s| {
@@ -787,9 +852,9 @@ fn who_does_not_come_back_is_named() {
         assert!(chief.outlives(&e), "{e}");
         let e = chief.regroup(&mut |text| said.push(text.to_owned())).unwrap_err();
         assert_eq!(e.code(), ErrorCode::PEER_LATE);
-        assert_eq!(e.message(), "worker 1 has not come back within 1 s");
+        assert_eq!(e.message(), "worker 1 has not come back within 5 s");
     });
-    assert_eq!(said, ["waiting for worker 1 to come back, for 1 s at most"]);
+    assert_eq!(said, ["waiting for worker 1 to come back, for 5 s at most"]);
 }
 
 /// Without the chief those that are left do not go on.
@@ -809,14 +874,14 @@ fn a_chief_that_is_lost_is_named() {
 #[test]
 fn nobody_leaves_before_the_chief_has_saved() {
     let mut groups = elastic(3, OnLoss::Shrink, &free_address(), |_| {});
-    let saved = std::sync::atomic::AtomicBool::new(false);
+    let saved = AtomicBool::new(false);
     everywhere(&groups, |g| {
         if g.is_chief() {
             thread::sleep(Duration::from_millis(200));
-            saved.store(true, std::sync::atomic::Ordering::Release);
+            saved.store(true, Ordering::Release);
         }
         g.farewell().unwrap();
-        assert!(saved.load(std::sync::atomic::Ordering::Acquire));
+        assert!(saved.load(Ordering::Acquire));
         g.leave();
     });
     // One that is lost at the end changes nothing.
@@ -827,6 +892,101 @@ fn nobody_leaves_before_the_chief_has_saved() {
     drop(groups.remove(0));
     let e = groups[0].farewell().unwrap_err();
     assert!(groups[0].outlives(&e) && e.message().contains("worker 0"), "{e}");
+}
+
+/// Who waits for the chief's last word asks from time to time whether it is there.
+#[test]
+fn a_chief_that_saves_is_waited_for_and_one_that_hangs_is_not() {
+    let timeout = 2 * BRIEF;
+    let pair = |blocked: &Arc<AtomicBool>| {
+        let at = free_address();
+        let through = relay(at.clone(), blocked.clone());
+        let joining = [(0, at), (1, through)].map(|(rank, at)| {
+            let job = Job { timeout, ..member(rank, 2, &at, OnLoss::Wait, false) };
+            thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+        });
+        joining.map(|g| g.join().unwrap())
+    };
+    let blocked = Arc::new(AtomicBool::new(false));
+    let [chief, other] = pair(&blocked);
+    thread::scope(|s| {
+        let waits = s.spawn(|| other.farewell());
+        // Longer than a step may take, and an answer.
+        thread::sleep(5 * BRIEF);
+        chief.farewell().unwrap();
+        waits.join().unwrap().unwrap();
+    });
+    let [chief, other] = pair(&blocked);
+    blocked.store(true, Ordering::Release);
+    let e = other.farewell().unwrap_err();
+    assert_eq!((e.code(), e.message()), (ErrorCode::PEER_LATE, "worker 0 did not answer in time"));
+    assert!(other.outlives(&e));
+    drop(chief);
+}
+
+/// Where calls for somebody else come in, and go on unless the way is blocked.
+fn relay(to: String, blocked: Arc<AtomicBool>) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // Nobody may listen there yet.
+            let Ok(server) = TcpStream::connect(&to) else { continue };
+            let back = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            for (from, to) in [(client, server), back] {
+                let blocked = blocked.clone();
+                let hold = move |_: &mut Vec<u8>| {
+                    while blocked.load(Ordering::Acquire) {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                };
+                thread::spawn(move || pipe(from, to, hold));
+            }
+        }
+    });
+    at
+}
+
+/// Whoever calls when the run is over has its answer before the chief ends.
+#[test]
+fn who_comes_last_is_told_before_the_chief_ends() {
+    let at = free_address();
+    let groups = elastic(2, OnLoss::Shrink, &at, |_| {});
+    let mut last = joined_by_hand(&member(1, 2, &at, OnLoss::Shrink, false), [7; 32]);
+    thread::sleep(BRIEF);
+    groups[0].farewell().unwrap();
+    let mut said = vec![0; 4096];
+    last.set_nonblocking(true).unwrap();
+    let n = last.read(&mut said).unwrap();
+    assert!(said[..n].windows(8).any(|w| w == b"tfc-over"), "{:?}", &said[..n]);
+}
+
+/// Being asked to stop ends the wait for who does not come back, for all, whoever is asked.
+#[test]
+fn who_is_to_stop_waits_for_nobody() {
+    for asked in [0, 2] {
+        let mut groups = elastic(3, OnLoss::Wait, &free_address(), |_| {});
+        drop(groups.remove(1));
+        let stop = AtomicBool::new(false);
+        let stops = |g: &Group, asked: bool| {
+            let e = g.total(1, "workers").unwrap_err();
+            assert!(g.outlives(&e), "{e}");
+            let what = g.regroup_unless(&|| asked && stop.load(Ordering::Acquire), &mut |_| {});
+            assert_eq!(what.unwrap(), Regrouped { stopped: true, ..Regrouped::default() });
+        };
+        let began = Instant::now();
+        thread::scope(|s| {
+            s.spawn(|| {
+                stops(&groups[0], asked == 0);
+                // It has saved.
+                groups[0].farewell().unwrap();
+            });
+            s.spawn(|| stops(&groups[1], asked == 2));
+            thread::sleep(BRIEF);
+            stop.store(true, Ordering::Release);
+        });
+        assert!(began.elapsed() < SOON);
+    }
 }
 
 /// Strangers, other programs and noise do not disturb a group that goes on; they are

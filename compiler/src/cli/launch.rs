@@ -336,7 +336,7 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
 
 /// What they said last.
 fn last_words(events: &Receiver<Event>) {
-    while let Ok(event) = events.recv_timeout(Duration::from_millis(200)) {
+    while let Ok(event) = events.recv_timeout(LAST_WORDS) {
         if let Event::Line { who, err, text } = event {
             print(who, err, &text);
         }

@@ -19,8 +19,12 @@ pub(crate) struct Line {
     cut: AtomicU64,
     /// Microseconds that a packet takes.
     delay: AtomicU64,
-    /// Of a thousand packets, so many are lost.
+    /// Of so many packets one is lost, or of 0 none.
     loss: AtomicU64,
+    /// Packets that have come by since that was said.
+    passed: AtomicU64,
+    /// It is cut in both directions when so many more have come by; 0 if it is not.
+    cut_after: AtomicU64,
     /// The next packet with this in it is lost.
     unlucky: Mutex<Option<&'static str>>,
     carried: AtomicU64,
@@ -33,9 +37,36 @@ impl Line {
         self.cut.store(ways, Ordering::Relaxed);
     }
 
-    pub(crate) fn worsen(&self, delay: Duration, loss_per_mille: u64) {
+    /// Cuts itself in both directions when so many packets have come by.
+    pub(crate) fn cut_after(&self, packets: u64) {
+        self.cut_after.store(packets, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cut(&self) -> bool {
+        self.cut.load(Ordering::Relaxed) != 0
+    }
+
+    /// Packets take so long, and of so many one is lost.
+    pub(crate) fn worsen(&self, delay: Duration, one_of: u64) {
         self.delay.store(delay.as_micros() as u64, Ordering::Relaxed);
-        self.loss.store(loss_per_mille, Ordering::Relaxed);
+        self.passed.store(0, Ordering::Relaxed);
+        self.loss.store(one_of, Ordering::Relaxed);
+    }
+
+    /// Whether the next packet does not arrive, which goes this way.
+    fn loses(&self, packet: &[u8], way: u64) -> bool {
+        let one_less = |n: u64| n.checked_sub(1);
+        if self.cut_after.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) == Ok(1) {
+            self.cut(3);
+        }
+        let (passed, one_of) =
+            (self.passed.fetch_add(1, Ordering::Relaxed), self.loss.load(Ordering::Relaxed));
+        // Any of them, but exactly one.
+        let lossy = one_of > 0 && {
+            let round = passed / one_of;
+            passed % one_of == (round.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % one_of
+        };
+        lossy || self.cut.load(Ordering::Relaxed) & way != 0 || self.is_unlucky(packet)
     }
 
     /// Loses the next packet with this text in it.
@@ -155,15 +186,9 @@ fn carry(mut from: File, mut to: File, way: u64, line: Arc<Line>) {
         }
     });
     std::thread::spawn(move || {
-        let mut seed = 0x9e37_79b9_7f4a_7c15u64 ^ way;
         let mut packet = vec![0; 1 << 16];
         while let Ok(n) = from.read(&mut packet) {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            let cut = line.cut.load(Ordering::Relaxed) & way != 0;
-            let lossy = (seed >> 20) % 1000 < line.loss.load(Ordering::Relaxed);
-            if cut || lossy || line.is_unlucky(&packet[..n]) {
+            if line.loses(&packet[..n], way) {
                 line.lost.fetch_add(1, Ordering::Relaxed);
                 continue;
             }

@@ -261,7 +261,8 @@ pub fn parse(args: &[String]) -> Result<Args> {
             }
             "--time" | "--peer-timeout" | "--join-timeout" => {
                 let v = value()?;
-                let d = duration(&v).ok_or_else(|| bad(name, &v, "a duration, such as 500ms"))?;
+                let wanted = "a duration of ten years at most, such as 500ms";
+                let d = duration(&v).ok_or_else(|| bad(name, &v, wanted))?;
                 match name {
                     "--time" => out.time = Some(d),
                     "--peer-timeout" => out.peer_timeout = Some(d),
@@ -396,7 +397,11 @@ fn renaming(name: &str, value: String) -> Result<(String, String)> {
     }
 }
 
-/// `2s`, `500ms`, `1.5s`, or seconds.
+/// The longest wait that anybody may ask for. Several of them in a row still end at a time
+/// that the system's clocks can express.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// `2s`, `500ms`, `1.5s`, or seconds; ten years at most.
 pub fn duration(text: &str) -> Option<Duration> {
     let (number, unit) = match text {
         t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
@@ -405,7 +410,8 @@ pub fn duration(text: &str) -> Option<Duration> {
         t => (t, 1.0),
     };
     let seconds: f64 = number.trim().parse().ok()?;
-    Duration::try_from_secs_f64(seconds * unit).ok().filter(|d| !d.is_zero())
+    let duration = Duration::try_from_secs_f64(seconds * unit).ok();
+    duration.filter(|d| !d.is_zero() && *d <= LONGEST)
 }
 
 #[cfg(test)]
@@ -441,6 +447,10 @@ mod tests {
         assert!(e("--quiet=3").contains("takes no value"));
         assert!(e("--time -1s").contains("duration"));
         assert!(e("--time 1e999").contains("duration"));
+        let long = e("--join-timeout 1e19");
+        assert!(long.contains("`1e19` is not a value for `--join-timeout`"), "{long}");
+        assert!(long.contains("a duration of ten years at most"), "{long}");
+        assert!(parse(&words("--join-timeout 3e8 --peer-timeout 315360000s")).is_ok());
         assert!(e("--message-format xml").contains("human or json"));
     }
 }

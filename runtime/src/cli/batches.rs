@@ -10,6 +10,7 @@ use super::boundary::{self, Boundary};
 use super::checkpoints::{Checkpoints, Position};
 use super::progress::Progress;
 use super::sums::{Keep, Sums};
+use super::team::After;
 use super::{Console, Ran, Session, fingerprint};
 use crate::bind::bare_dim;
 use crate::error::{Error, Result};
@@ -78,6 +79,7 @@ pub(super) fn run(
     let goes_back = session.saves() || session.team.is_elastic();
     let mut boundary = goes_back.then(|| Boundary::new(model, session.entry));
     let mut epoch = first.0;
+    let mut interrupted = false;
     loop {
         'epochs: while epoch < epochs && step < limit {
             let order = a.shuffle.map(|seed| permutation(data.examples, seed, epoch as u64));
@@ -116,27 +118,24 @@ pub(super) fn run(
                             return Err(e);
                         };
                         b.go_back(model)?;
-                        let mut e = e;
-                        if session.team.outlives(&e) {
-                            let here = [step, epoch, lo];
-                            match session.team.regroup(model, session, console, e, here) {
-                                Ok(Some(_)) if session.team.is_chief() => continue,
-                                Ok(Some(at)) => {
-                                    (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
-                                    continue 'epochs;
-                                }
-                                Ok(None) => break 'epochs,
-                                Err(why) => e = why,
+                        let here = [step, epoch, lo];
+                        let failed = match session.team.regroup(model, session, console, e, here) {
+                            After::Here => continue,
+                            After::There(at) => {
+                                (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
+                                continue 'epochs;
                             }
-                        }
-                        if !session.saves() {
-                            return Err(e);
-                        }
+                            After::Over => break 'epochs,
+                            After::Stopped => None,
+                            After::Failed(why) if session.saves() => Some(why),
+                            After::Failed(why) => return Err(why),
+                        };
                         progress.finish(console);
                         if let Some(c) = &mut checkpoints {
                             c.record(session, &mut sums)?;
                         }
-                        return Ok(Ran { steps: step, failed: Some(e), ..Ran::default() });
+                        let interrupted = failed.is_none();
+                        return Ok(Ran { steps: step, interrupted, failed, ..Ran::default() });
                     }
                 };
                 // The step is done but not agreed on: the last checkpoint is what counts.
@@ -152,16 +151,19 @@ pub(super) fn run(
                         // The chief has done the step, and so have all when they go on.
                         let here = [step, epoch, lo];
                         match session.team.regroup(model, session, console, e, here) {
-                            Ok(Some(_)) if session.team.is_chief() => {}
-                            Ok(Some(at)) => {
+                            After::Here => false,
+                            After::There(at) => {
                                 (step, epoch, first) = (at[0], at[1], (at[1], at[2]));
                                 continue 'epochs;
                             }
-                            Ok(None) => break 'epochs,
-                            Err(why) if session.saves() => ended = Some(why),
-                            Err(why) => return Err(why),
+                            After::Over => break 'epochs,
+                            After::Stopped => true,
+                            After::Failed(why) if session.saves() => {
+                                ended = Some(why);
+                                false
+                            }
+                            After::Failed(why) => return Err(why),
                         }
-                        false
                     }
                     agreed => agreed?,
                 };
@@ -183,10 +185,9 @@ pub(super) fn run(
                     return Ok(Ran { steps: step, failed: ended, ..Ran::default() });
                 }
                 if stop {
-                    // Without it nothing is gone on with.
-                    let _ = session.team.wait_for_chief();
                     progress.finish(console);
-                    return Ok(Ran { steps: step, interrupted: true, ..Ran::default() });
+                    interrupted = true;
+                    break 'epochs;
                 }
             }
             progress.finish(console);
@@ -204,13 +205,25 @@ pub(super) fn run(
         match session.team.wait_for_chief() {
             Err(e) if session.team.outlives(&e) => {
                 let here = [step, epoch, 0];
-                match session.team.regroup(model, session, console, e, here)? {
-                    Some(at) => (step, epoch, first) = (at[0], at[1], (at[1], at[2])),
-                    None => break,
+                match session.team.regroup(model, session, console, e, here) {
+                    After::There(at) => (step, epoch, first) = (at[0], at[1], (at[1], at[2])),
+                    After::Here => {}
+                    After::Over => break,
+                    After::Stopped => {
+                        interrupted = true;
+                        break;
+                    }
+                    After::Failed(why) => return Err(why),
                 }
+                interrupted = false;
             }
+            // Without it nothing is gone on with.
+            Err(_) if interrupted => break,
             waited => break waited?,
         }
+    }
+    if interrupted {
+        return Ok(Ran { steps: step, interrupted, ..Ran::default() });
     }
     session.team.finish(model)?;
     Ok(Ran { results, steps: step, ..Ran::default() })

@@ -9,6 +9,7 @@ use super::boundary::{self, Boundary};
 use super::checkpoints::Checkpoints;
 use super::progress::Progress;
 use super::sums::{Keep, Sums};
+use super::team::After;
 use super::{Console, Ran, Session, signals};
 use crate::error::{Error, ErrorCode, Result};
 use crate::model::Model;
@@ -164,11 +165,18 @@ fn steps(
             // The others wait until the chief has saved: if it is lost before, there are
             // steps to do again.
             match session.team.wait_for_chief() {
-                Err(e) if session.team.outlives(&e) && !interrupted => {
-                    match session.team.regroup(model, session, console, e, [step])? {
-                        Some([at]) => step = at,
-                        None => break,
+                Err(e) if session.team.outlives(&e) => {
+                    match session.team.regroup(model, session, console, e, [step]) {
+                        After::There([at]) => step = at,
+                        After::Here => {}
+                        After::Over => break,
+                        After::Stopped => {
+                            interrupted = true;
+                            break;
+                        }
+                        After::Failed(why) => return Err(why),
                     }
+                    interrupted = false;
                     continue;
                 }
                 Err(e) if !interrupted => return Err(e),
@@ -180,19 +188,21 @@ fn steps(
         }
         let mut out = match model.call_with(session.entry, &views, &session.options) {
             Ok(out) => out,
-            Err(e) if session.team.outlives(&e) => {
+            Err(e) if session.team.outlives(&e) && boundary::undone(&e) => {
                 if let Some(b) = &boundary {
                     b.go_back(model)?;
                 }
                 match session.team.regroup(model, session, console, e, [step]) {
-                    Ok(Some([at])) => {
+                    After::Here => continue,
+                    After::There([at]) => {
                         step = at;
                         continue;
                     }
-                    Ok(None) => {}
-                    Err(e) => failed = Some(e),
+                    After::Over => break,
+                    After::Stopped => interrupted = true,
+                    After::Failed(why) => failed = Some(why),
                 }
-                if let (Some(c), Some(_)) = (&mut checkpoints, &failed) {
+                if let Some(c) = &mut checkpoints {
                     c.record(session, &mut all)?;
                 }
                 break;
@@ -219,15 +229,19 @@ fn steps(
         let asked = match session.team.after_step(model, &mut out, 1) {
             Err(e) if session.team.outlives(&e) => {
                 // The chief has done the step, and so have all when they go on.
-                match session.team.regroup(model, session, console, e, [step + 1])? {
-                    Some(_) if session.team.is_chief() => {}
-                    Some([at]) => {
+                match session.team.regroup(model, session, console, e, [step + 1]) {
+                    After::Here => false,
+                    After::There([at]) => {
                         step = at;
                         continue;
                     }
-                    None => break,
+                    After::Over => break,
+                    After::Stopped => true,
+                    After::Failed(why) => {
+                        failed = Some(why);
+                        false
+                    }
                 }
-                false
             }
             asked => asked?,
         };
@@ -245,6 +259,12 @@ fn steps(
             report(session, console, step, &part, part_started.elapsed());
             part = Sums::averages(session, None)?;
             part_started = Instant::now();
+        }
+        if failed.is_some() {
+            if let Some(c) = &mut checkpoints {
+                c.record(session, &mut all)?;
+            }
+            break;
         }
     }
     if !interrupted && failed.is_none() {

@@ -26,6 +26,20 @@ use tfc_abi::plan::{Entry, Plan, QueueAction};
 /// Stands for the number of a worker in names of files.
 const RANK: &str = "{rank}";
 
+/// How a run goes on after the loss of a process.
+pub(super) enum After<const N: usize> {
+    /// From where this process is: it is the chief.
+    Here,
+    /// From where the chief is.
+    There([usize; N]),
+    /// It does not: the chief has ended it.
+    Over,
+    /// It does not: a process was asked to stop.
+    Stopped,
+    /// It does not, for this reason.
+    Failed(Error),
+}
+
 pub(super) struct Team {
     group: Option<Arc<Group>>,
     /// The workers only meet from time to time.
@@ -211,10 +225,13 @@ impl Team {
             self.tell(at)
         });
         match told {
-            Err(e) if self.outlives(&e) => {
-                let went_on = self.regroup(model, session, console, e, at)?;
-                went_on.ok_or_else(|| Error::peer(ErrorCode::JOIN_REFUSED, "the run is over"))
-            }
+            Err(e) => match self.regroup(model, session, console, e, at) {
+                After::There(at) => Ok(at),
+                // The first step fails, and hears of it.
+                After::Here | After::Stopped => Ok(at),
+                After::Over => Err(Error::peer(ErrorCode::JOIN_REFUSED, "the run is over")),
+                After::Failed(e) => Err(e),
+            },
             started => started,
         }
     }
@@ -300,8 +317,8 @@ impl Team {
         self.group.as_ref().is_some_and(|g| g.outlives(e))
     }
 
-    /// Those that are left, or all when they are back, go on where the chief is, which all
-    /// of them are told. None if the run is over.
+    /// After an error: if it is a loss that is outlived, those that are left, or all when they
+    /// are back, go on where the chief is, which all of them are told.
     pub(super) fn regroup<const N: usize>(
         &self,
         model: &Model,
@@ -309,30 +326,33 @@ impl Team {
         console: &mut Console<'_>,
         why: Error,
         at: [usize; N],
-    ) -> Result<Option<[usize; N]>> {
-        let Some(group) = &self.group else { return Err(why) };
+    ) -> After<N> {
         let (mut why, chief) = (why, self.is_chief());
-        loop {
+        let Some(group) = &self.group else { return After::Failed(why) };
+        while self.outlives(&why) {
             if chief {
                 session.warn(console, &why);
             }
-            let what = group.regroup(&mut |text| {
+            let what = group.regroup_unless(&signals::raised, &mut |text| {
                 if chief {
                     session.say(console, text);
                 }
-            })?;
-            if what.over {
-                return Ok(None);
-            }
-            if chief {
-                session.say(console, &self.regrouped(&what));
+            });
+            match what {
+                Err(e) => return After::Failed(e),
+                Ok(what) if what.over => return After::Over,
+                Ok(what) if what.stopped => return After::Stopped,
+                Ok(what) if chief => session.say(console, &self.regrouped(&what)),
+                Ok(_) => {}
             }
             match self.share_again(model).and_then(|()| self.tell(at)) {
-                // And another one.
-                Err(e) if self.outlives(&e) => why = e,
-                told => return told.map(Some),
+                Ok(_) if chief => return After::Here,
+                Ok(at) => return After::There(at),
+                // Perhaps another one.
+                Err(e) => why = e,
             }
         }
+        After::Failed(why)
     }
 
     /// What is said when the group was formed again.

@@ -2,7 +2,7 @@
 
 use super::collective::Reduce;
 use super::job::OnLoss;
-use super::{Moment, Regrouped, Transport};
+use super::{Moment, Regrouped, Stop, Transport};
 use crate::error::Result;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -100,8 +100,13 @@ impl Transport for Counted {
         self.inner.number(rank)
     }
 
-    fn regroup(&self, moment: &Moment<'_>, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
-        self.inner.regroup(moment, say)
+    fn regroup(
+        &self,
+        moment: &Moment<'_>,
+        stop: Stop<'_>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Regrouped> {
+        self.inner.regroup(moment, stop, say)
     }
 
     fn check(&self, moment: &Moment<'_>) -> Result<()> {

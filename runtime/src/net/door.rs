@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// A connection that says nothing useful for so long is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that may be shaking hands at a time.
+/// Connections that may be shaking hands, or hear why they are turned away, at a time.
 const STRANGERS: usize = 256;
 /// How often a door that nobody knocks at looks whether it is closed.
 const LOOK: Duration = Duration::from_millis(50);
@@ -98,8 +98,11 @@ impl Door {
                         let until = deadline.map_or(until, |d| d.min(until));
                         let shake = move || {
                             match let_in(stream, tls.as_ref(), until) {
-                                // Perhaps nobody waits for it any more.
-                                Ok(call) => drop(give.send(call)),
+                                Ok(mut call) => {
+                                    call.busy = Some(busy);
+                                    // Perhaps nobody waits for it any more.
+                                    drop(give.send(call));
+                                }
                                 Err(e) => {
                                     if let Some(why) = tls::distrust(&e) {
                                         let mut away =
@@ -108,7 +111,6 @@ impl Door {
                                     }
                                 }
                             }
-                            drop(busy);
                         };
                         // Without a thread to spare the caller is turned away.
                         let _ = std::thread::Builder::new().spawn(shake);
@@ -149,7 +151,7 @@ fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Resu
 }
 
 /// How long somebody who is turned away may take to read why.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Ends a connection so that what was sent last arrives. The peer may be sending still: a
 /// socket that is closed with bytes unread is reset, and then the peer fails to send

@@ -45,12 +45,16 @@ pub(super) enum Kind {
 pub(super) enum Word {
     /// To the chief: somebody is lost. To all others: form the group again.
     Broken(Cause),
-    /// To the chief: that was heard.
+    /// To the chief: that was heard. To all others: the chief is there.
     Here,
     /// To the chief: this process is done, and not lost.
     Left,
     /// To all others: the run is over.
     Over,
+    /// To the chief: is it there? It says so ([`Word::Here`]).
+    Asked,
+    /// To the chief: this process was asked to stop, and with it the job.
+    Stop,
 }
 
 impl Word {
@@ -61,6 +65,8 @@ impl Word {
             Word::Here => 2,
             Word::Left => 3,
             Word::Over => 4,
+            Word::Asked => 5,
+            Word::Stop => 6,
         };
         if let Word::Broken(cause) = self {
             out[1] = match cause.kind {
@@ -101,6 +107,8 @@ impl Word {
             2 => Some(Word::Here),
             3 => Some(Word::Left),
             4 => Some(Word::Over),
+            5 => Some(Word::Asked),
+            6 => Some(Word::Stop),
             _ => None,
         }
     }
@@ -115,6 +123,7 @@ pub(super) struct Line {
     /// Words said so far.
     said: Mutex<u64>,
     here: AtomicBool,
+    answered: AtomicBool,
     gone: AtomicBool,
     left: AtomicBool,
 }
@@ -122,8 +131,8 @@ pub(super) struct Line {
 impl Line {
     pub(super) fn new(peer: usize, run: u64, link: Link) -> Arc<Line> {
         let flag = || AtomicBool::new(false);
-        let (here, gone, left) = (flag(), flag(), flag());
-        Arc::new(Line { peer, run, link, said: Mutex::default(), here, gone, left })
+        let (here, answered, gone, left) = (flag(), flag(), flag(), flag());
+        Arc::new(Line { peer, run, link, said: Mutex::default(), here, answered, gone, left })
     }
 
     /// Whether it has answered since the group broke.
@@ -141,6 +150,16 @@ impl Line {
 
     pub(super) fn set_here(&self) {
         self.here.store(true, Ordering::Release);
+    }
+
+    /// It has said that it is there, when it was asked.
+    pub(super) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Release);
+    }
+
+    /// Whether it has, since this was last asked for.
+    pub(super) fn take_answer(&self) -> bool {
+        self.answered.swap(false, Ordering::AcqRel)
     }
 
     pub(super) fn set_left(&self) {
@@ -219,6 +238,8 @@ mod tests {
             Word::Here,
             Word::Left,
             Word::Over,
+            Word::Asked,
+            Word::Stop,
         ] {
             assert_eq!(Word::read(&word.bytes(), 1024), Some(word));
         }
@@ -240,7 +261,7 @@ mod tests {
         assert!(Word::read(&good, 4).is_some());
         assert_eq!(Word::read(&good, 1), None, "there is no worker 1");
         assert_eq!(changed(0, 0), None);
-        assert_eq!(changed(0, 5), None);
+        assert_eq!(changed(0, 7), None);
         assert_eq!(changed(1, 4), None);
         assert_eq!(changed(3, 1), None, "worker 257");
         assert_eq!(changed(6, 255), None, "longer than the word");

@@ -15,12 +15,14 @@
 use super::door;
 use super::h2::{self, Allowed, Head, flag, kind};
 use super::hpack::{self, Decoder, Headers};
+use super::mesh::is_closed;
 use super::tls::Wire;
 use super::{Moment, lost, stray};
 use crate::error::Result;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Data of one message.
@@ -547,6 +549,10 @@ fn answer(metadata: &[(&str, &str)]) -> Vec<u8> {
     h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &hpack::encode(&headers))
 }
 
+fn farewell_thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("tfc-farewell".into())
+}
+
 fn malformed() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a tfc program")
 }
@@ -564,9 +570,16 @@ pub(super) struct Call {
     allowed: Allowed,
     decoder: Decoder,
     pub headers: Headers,
+    /// Counts it among the strangers at the door, until it is let in or has gone.
+    pub busy: Option<Arc<()>>,
 }
 
 impl Call {
+    fn new(stream: Wire) -> Call {
+        let (allowed, decoder) = (Allowed::default(), Decoder::default());
+        Call { stream, allowed, decoder, headers: vec![], busy: None }
+    }
+
     /// Makes a call and waits for the answer, whose headers the call then has.
     pub(super) fn make(
         mut stream: Wire,
@@ -592,8 +605,7 @@ impl Call {
         let block = hpack::encode(&headers);
         hello.extend(h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &block));
         h2::write(&mut stream, &hello)?;
-        let allowed = Allowed::default();
-        let mut call = Call { stream, allowed, decoder: Decoder::default(), headers: vec![] };
+        let mut call = Call::new(stream);
         call.read_headers(deadline)?;
         let status = hpack::get(&call.headers, "grpc-status").unwrap_or("0");
         if hpack::get(&call.headers, ":status") != Some("200") {
@@ -615,8 +627,7 @@ impl Call {
             return Err(malformed());
         }
         h2::write(&mut stream, &h2::greeting())?;
-        let allowed = Allowed::default();
-        let mut call = Call { stream, allowed, decoder: Decoder::default(), headers: vec![] };
+        let mut call = Call::new(stream);
         call.read_headers(deadline)?;
         Ok(call)
     }
@@ -654,17 +665,10 @@ impl Call {
         Err(malformed())
     }
 
-    /// Whether whoever made it has given up.
+    /// Whether whoever made it has given up. What they have sent before that, such as what
+    /// belongs to the connection, nobody may have read.
     pub(super) fn is_gone(&self) -> bool {
-        let tcp = self.stream.tcp();
-        let mut byte = [0];
-        let looked = tcp.set_nonblocking(true).and_then(|()| tcp.peek(&mut byte));
-        let back = tcp.set_nonblocking(false);
-        let open = match looked {
-            Ok(n) => n > 0,
-            Err(e) => e.kind() == io::ErrorKind::WouldBlock,
-        };
-        !open || back.is_err()
+        is_closed(self.stream.tcp().as_raw_fd())
     }
 
     /// The peer of the connection, by its address.
@@ -694,16 +698,36 @@ impl Call {
         self.end(answer(metadata));
     }
 
+    /// As [`Call::dismiss`], for a process that is about to end: when this returns they all
+    /// have been answered, and have had [`door::FAREWELL`] to read it.
+    pub(super) fn dismiss_all(calls: Vec<Call>, metadata: &[(&str, &str)]) {
+        let last = answer(metadata);
+        let told = calls.into_iter().filter_map(|mut c| c.say_last(&last).then_some(c));
+        let told: Vec<Call> = told.collect();
+        std::thread::scope(|s| {
+            for call in told {
+                let part = move || door::farewell(call.stream.tcp());
+                // Without a thread to spare it is closed at once.
+                let _ = farewell_thread().spawn_scoped(s, part);
+            }
+        });
+    }
+
+    /// A peer that has gone does not need to know.
+    fn say_last(&mut self, last: &[u8]) -> bool {
+        let limited = limit(self.stream.tcp(), Instant::now() + door::FAREWELL);
+        limited.and_then(|()| h2::write(&mut self.stream, last)).is_ok()
+    }
+
     /// Ends the call with these words. Nobody waits for whoever takes their time to read them.
     fn end(mut self, last: Vec<u8>) {
         let part = move || {
-            // A peer that has gone does not need to know.
-            if h2::write(&mut self.stream, &last).is_ok() {
+            if self.say_last(&last) {
                 door::farewell(self.stream.tcp());
             }
         };
         // Without a thread to spare it is closed at once.
-        let _ = std::thread::Builder::new().name("tfc-farewell".into()).spawn(part);
+        let _ = farewell_thread().spawn(part);
     }
 
     pub(super) fn into_link(self, peer: usize, job: u64) -> io::Result<Link> {
@@ -715,6 +739,40 @@ impl Call {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A call that was made to this process, and who made it.
+    fn called() -> (TcpStream, Call) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (there, Call::new(Wire::Plain(listener.accept().unwrap().0)))
+    }
+
+    #[test]
+    fn who_has_gone_is_seen_behind_what_nobody_has_read() {
+        let (mut there, call) = called();
+        assert!(!call.is_gone());
+        there.write_all(&h2::frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
+        assert!(!call.is_gone());
+        drop(there);
+        let began = Instant::now();
+        while !call.is_gone() {
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+    }
+
+    #[test]
+    fn who_is_turned_away_counts_until_it_has_gone() {
+        let busy = Arc::new(());
+        let (there, mut call) = called();
+        call.busy = Some(busy.clone());
+        call.refuse("there is no room");
+        assert_eq!(Arc::strong_count(&busy), 2);
+        drop(there);
+        let began = Instant::now();
+        while Arc::strong_count(&busy) > 1 {
+            assert!(began.elapsed() < Duration::from_secs(20));
+        }
+    }
 
     #[test]
     fn messages_start_as_they_are_written() {

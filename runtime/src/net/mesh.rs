@@ -7,7 +7,7 @@ use super::job::{Job, OnLoss};
 use super::link::{Link, Progress, Receiving, Sending};
 use super::muster::{Muster, Regrouped};
 use super::postman::Postman;
-use super::{Moment, Transport, late};
+use super::{Moment, Stop, Transport, late};
 use crate::error::{Error, ErrorCode, Result};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -228,7 +228,9 @@ impl Transport for Mesh {
     }
 
     fn gone(&self) -> Option<usize> {
-        self.now().links.iter().position(|l| l.as_ref().is_some_and(|l| ended(l)))
+        let closed =
+            |l: &Option<Arc<Link>>| l.as_ref().is_some_and(|l| is_closed(l.stream.as_raw_fd()));
+        self.now().links.iter().position(closed)
     }
 
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
@@ -245,9 +247,14 @@ impl Transport for Mesh {
         self.on_loss
     }
 
-    fn regroup(&self, _moment: &Moment<'_>, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
+    fn regroup(
+        &self,
+        _moment: &Moment<'_>,
+        stop: Stop<'_>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Regrouped> {
         let before = self.now();
-        let (formed, what) = self.muster.regroup(&before, say)?;
+        let (formed, what) = self.muster.regroup(&before, stop, say)?;
         if let Some(formed) = formed {
             *self.now.lock().unwrap_or_else(PoisonError::into_inner) = formed;
         }
@@ -277,9 +284,10 @@ impl Transport for Mesh {
     }
 }
 
-/// Whether the other end of a link is closed, with what it has sent perhaps not yet read.
-fn ended(link: &Link) -> bool {
-    let mut fd = PollFd { fd: link.stream.as_raw_fd(), events: CLOSED, revents: 0 };
+/// Whether the other end of a connection, an open descriptor, is closed, with what it has
+/// sent perhaps not yet read.
+pub(super) fn is_closed(fd: RawFd) -> bool {
+    let mut fd = PollFd { fd, events: CLOSED, revents: 0 };
     // SAFETY: the descriptor is open, and there is one; it does not wait.
     unsafe { poll(&mut fd, 1, 0) };
     fd.revents & (CLOSED | POLLERR | POLLHUP) != 0

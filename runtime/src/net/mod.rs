@@ -88,6 +88,9 @@ pub struct Moment<'a> {
     pub place: &'a str,
 }
 
+/// Whether this process has been asked to stop: waits that may be long look at it.
+pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
 /// What carries bytes between the processes of a group.
 pub trait Transport: Send + Sync {
     /// As it is called in messages.
@@ -143,8 +146,14 @@ pub trait Transport: Send + Sync {
     }
 
     /// Forms the group again after a loss. All that are left call it; then their ranks and
-    /// their number may be others. `say` is told who is waited for.
-    fn regroup(&self, _moment: &Moment<'_>, _say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
+    /// their number may be others. It does not wait for others when it is to `stop`. `say` is
+    /// told who is waited for.
+    fn regroup(
+        &self,
+        _moment: &Moment<'_>,
+        _stop: Stop<'_>,
+        _say: &mut dyn FnMut(&str),
+    ) -> Result<Regrouped> {
         Err(Error::bug("this engine cannot go on without a process that is lost"))
     }
 
@@ -446,8 +455,18 @@ impl Group {
     /// group, and agree on nothing else. The chief's variables and position are what they go
     /// on with. Who is waited for is said by the chief.
     pub fn regroup(&self, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
+        self.regroup_unless(&|| false, say)
+    }
+
+    /// As [`Group::regroup`], unless this process is to `stop`: then there is no group any
+    /// more. When the chief stops, the run is over for the others at its
+    /// [`Group::farewell`]; when another one does, the chief stops, too.
+    pub fn regroup_unless(&self, stop: Stop<'_>, say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
         let moment = self.moment("who is left", "");
-        let what = self.transport.regroup(&moment, say)?;
+        let what = self.transport.regroup(&moment, stop, say)?;
+        if what.stopped {
+            return Ok(what);
+        }
         self.beside.forgive();
         self.sequence.store(0, Ordering::Relaxed);
         self.posted.iter().flatten().for_each(|n| n.store(0, Ordering::Relaxed));

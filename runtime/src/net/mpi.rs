@@ -12,7 +12,7 @@ mod ulfm;
 
 use super::collective::Reduce;
 use super::job::OnLoss;
-use super::{Moment, Regrouped, Transport, late};
+use super::{Moment, Regrouped, Stop, Transport, late};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -94,11 +94,22 @@ struct World {
 // SAFETY: as for the handles of the library.
 unsafe impl std::marker::Send for World {}
 
-pub struct Mpi {
-    /// Those that are left.
-    world: Mutex<World>,
+/// Those that are left.
+#[derive(Clone)]
+struct Left {
+    world: World,
     /// Their numbers in the job, by rank.
-    numbers: Mutex<Vec<usize>>,
+    numbers: Arc<[usize]>,
+}
+
+impl Left {
+    fn number(&self, rank: usize) -> usize {
+        self.numbers.get(rank).copied().unwrap_or(rank)
+    }
+}
+
+pub struct Mpi {
+    left: Mutex<Left>,
     /// How many there were at first.
     most: usize,
     on_loss: OnLoss,
@@ -238,9 +249,8 @@ impl Mpi {
             std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
         started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
         let mpi = Mpi {
-            numbers: Mutex::new((0..world.size).collect()),
+            left: Mutex::new(Left { world, numbers: (0..world.size).collect() }),
             most: world.size,
-            world: Mutex::new(world),
             on_loss,
             library,
             turn: Mutex::default(),
@@ -270,16 +280,46 @@ impl Mpi {
             .help("start every worker of a job with the same program"))
     }
 
-    /// Those that are left, by their numbers in the job.
-    fn count(&self, own: usize, moment: &Moment<'_>) -> Result<Vec<usize>> {
+    /// Those that are left, by their numbers in the job; all of them ask.
+    fn count(&self, left: &Left, own: usize, moment: &Moment<'_>) -> Result<Arc<[usize]>> {
         let mut there = vec![0u8; self.most * 8];
         there[own * 8..][..8].copy_from_slice(&1i64.to_ne_bytes());
-        self.all_reduce(&mut there, DType::I64, Reduce::Max, moment)?;
+        self.reduce(left, &mut there, DType::I64, Reduce::Max, moment)?;
         Ok((0..self.most).filter(|n| there[n * 8..][..8] != [0; 8]).collect())
     }
 
-    fn world(&self) -> World {
-        *self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    fn left(&self) -> Left {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn reduce(
+        &self,
+        left: &Left,
+        data: &mut [u8],
+        dtype: DType,
+        op: Reduce,
+        moment: &Moment<'_>,
+    ) -> Result<()> {
+        let l = &self.library;
+        let Some(kind) = self.kind(dtype) else {
+            return Err(Error::bug("MPI has no such elements"));
+        };
+        let op = match op {
+            Reduce::Sum | Reduce::Mean => l.sum,
+            Reduce::Max => l.max,
+            Reduce::Min => l.min,
+        };
+        // Whose fault a wait is, the library does not say: any other process may be it.
+        let World { comm, rank, .. } = left.world;
+        let other = usize::from(rank == 0);
+        for part in data.chunks_mut(1 << 30) {
+            let count = (part.len() / dtype.size()) as c_int;
+            // SAFETY: the buffer has this many elements.
+            self.call(left, moment, other, || unsafe {
+                (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, comm)
+            })?;
+        }
+        Ok(())
     }
 
     /// What the library calls an element type that it has with our meaning.
@@ -294,10 +334,16 @@ impl Mpi {
         }
     }
 
-    /// Runs one call of the library, with the clock watched.
-    fn call(&self, moment: &Moment<'_>, peer: usize, call: impl FnOnce() -> c_int) -> Result<()> {
+    /// Runs one call of the library among those that are left, with the clock watched.
+    fn call(
+        &self,
+        left: &Left,
+        moment: &Moment<'_>,
+        peer: usize,
+        call: impl FnOnce() -> c_int,
+    ) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = late(peer, moment).to_string();
+        let mut text = late(left.number(peer), moment).to_string();
         text += "\n  = note: MPI cannot be asked to stop waiting: this process ends here";
         self.watch.set(Watched::Until(moment.deadline, text));
         let code = call();
@@ -306,8 +352,8 @@ impl Mpi {
             0 => Ok(()),
             code => {
                 let ulfm = self.library.ulfm.as_ref();
-                let gone = ulfm.and_then(|u| u.revoke(&self.world())).unwrap_or(peer);
-                Err(super::lost(gone, moment, &format!("MPI's error {code}")))
+                let gone = ulfm.and_then(|u| u.revoke(&left.world)).unwrap_or(peer);
+                Err(super::lost(left.number(gone), moment, &format!("MPI's error {code}")))
             }
         }
     }
@@ -364,11 +410,11 @@ impl Transport for Mpi {
     }
 
     fn rank(&self) -> usize {
-        self.world().rank
+        self.left().world.rank
     }
 
     fn size(&self) -> usize {
-        self.world().size
+        self.left().world.size
     }
 
     fn exchange(
@@ -377,13 +423,14 @@ impl Transport for Mpi {
         into: Option<(usize, &mut [u8])>,
         moment: &Moment<'_>,
     ) -> Result<()> {
-        let (l, comm) = (&self.library, self.world().comm);
+        let (l, left) = (&self.library, self.left());
+        let comm = left.world.comm;
         match (out, into) {
             (Some((to, data)), Some((from, place))) => {
                 let (n, m) = (counted(data.len())?, counted(place.len())?);
                 // SAFETY: both buffers have as many bytes as said; a null status is
                 // allowed.
-                self.call(moment, from, || unsafe {
+                self.call(&left, moment, from, || unsafe {
                     (l.sendrecv)(
                         data.as_ptr().cast(),
                         n,
@@ -403,14 +450,14 @@ impl Transport for Mpi {
             (Some((to, data)), None) => {
                 let n = counted(data.len())?;
                 // SAFETY: as above.
-                self.call(moment, to, || unsafe {
+                self.call(&left, moment, to, || unsafe {
                     (l.send)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm)
                 })
             }
             (None, Some((from, place))) => {
                 let n = counted(place.len())?;
                 // SAFETY: as above.
-                self.call(moment, from, || unsafe {
+                self.call(&left, moment, from, || unsafe {
                     let status = std::ptr::null_mut();
                     let to = place.as_mut_ptr().cast();
                     (l.recv)(to, n, l.byte, from as c_int, TAG, comm, status)
@@ -422,14 +469,15 @@ impl Transport for Mpi {
 
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
         let (l, n) = (&self.library, counted(data.len())?);
-        let comm = self.world().comm;
+        let left = self.left();
+        let comm = left.world.comm;
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         // Those that have arrived meanwhile.
         for i in (0..posted.len()).rev() {
             let (peer, request) = (posted[i].to, &mut posted[i].request);
             let mut done = 0;
             // SAFETY: the request is one that is not finished; a null status is allowed.
-            self.call(moment, peer, || unsafe {
+            self.call(&left, moment, peer, || unsafe {
                 (l.test)(request, &mut done, std::ptr::null_mut())
             })?;
             if done != 0 {
@@ -438,7 +486,7 @@ impl Transport for Mpi {
         }
         let mut request = std::ptr::null_mut();
         // SAFETY: the data stays where it is until the request is finished.
-        self.call(moment, to, || unsafe {
+        self.call(&left, moment, to, || unsafe {
             (l.isend)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm, &mut request)
         })?;
         posted.push(Posted { request, to, _data: data });
@@ -446,11 +494,12 @@ impl Transport for Mpi {
     }
 
     fn flush(&self, moment: &Moment<'_>) -> Result<()> {
+        let left = self.left();
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         for mut message in posted.drain(..) {
             let (request, to) = (&mut message.request, message.to);
             // SAFETY: as above.
-            self.call(moment, to, || unsafe {
+            self.call(&left, moment, to, || unsafe {
                 (self.library.wait)(request, std::ptr::null_mut())
             })?;
         }
@@ -472,8 +521,7 @@ impl Transport for Mpi {
     }
 
     fn number(&self, rank: usize) -> usize {
-        let numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        numbers.get(rank).copied().unwrap_or(rank)
+        self.left().number(rank)
     }
 
     fn outlives(&self) -> OnLoss {
@@ -483,30 +531,43 @@ impl Transport for Mpi {
         }
     }
 
-    fn regroup(&self, moment: &Moment<'_>, _say: &mut dyn FnMut(&str)) -> Result<Regrouped> {
+    fn regroup(
+        &self,
+        moment: &Moment<'_>,
+        _stop: Stop<'_>,
+        _say: &mut dyn FnMut(&str),
+    ) -> Result<Regrouped> {
         let Some(ulfm) = &self.library.ulfm else {
             return Err(Error::bug("this MPI library ends with the first process that is lost"));
         };
-        let (before, mut made) = (self.world(), Err(0));
-        self.call(moment, usize::from(before.rank == 0), || {
-            made = ulfm.shrink(&before);
-            made.err().unwrap_or(0)
-        })?;
         // What was on its way stays where it is: the library may still look at it.
         let mut posted = self.posted.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut *posted).leak();
-        if let Ok(comm) = made {
-            *self.world.lock().unwrap_or_else(PoisonError::into_inner) = self.library.enter(comm);
-        }
         drop(posted);
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = numbers.get(before.rank).copied().unwrap_or(0);
-        let left = self.count(own, moment)?;
-        let lost = numbers.iter().filter(|n| !left.contains(n)).copied().collect();
-        *numbers = left;
-        match numbers.first() {
-            Some(0) => Ok(Regrouped { lost, ..Regrouped::default() }),
-            _ => Err(super::lost(0, moment, "the chief has the files of the run")),
+        let before = self.left();
+        let own = before.number(before.world.rank);
+        let mut now = before.clone();
+        let numbers = loop {
+            let mut made = std::ptr::null_mut();
+            self.call(&now, moment, usize::from(now.world.rank == 0), || {
+                ulfm.shrink(&now.world).map(|comm| made = comm).err().unwrap_or(0)
+            })?;
+            // Until they are counted, who has which number among them is not known.
+            now.world = self.library.enter(made);
+            match self.count(&now, own, moment) {
+                // Another one is lost meanwhile. Whoever has counted before that hears of it
+                // in its next exchange, and leaves it out of the same communicator.
+                Err(e) if e.code() == ErrorCode::PEER_LOST && now.world.size > 1 => {}
+                counted => break counted?,
+            }
+        };
+        let world = now.world;
+        let lost = before.numbers.iter().filter(|n| !numbers.contains(n)).copied().collect();
+        let chief = numbers.first() == Some(&0);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Left { world, numbers };
+        match chief {
+            true => Ok(Regrouped { lost, ..Regrouped::default() }),
+            false => Err(super::lost(0, moment, "the chief has the files of the run")),
         }
     }
 
@@ -521,26 +582,7 @@ impl Transport for Mpi {
         op: Reduce,
         moment: &Moment<'_>,
     ) -> Result<()> {
-        let l = &self.library;
-        let Some(kind) = self.kind(dtype) else {
-            return Err(Error::bug("MPI has no such elements"));
-        };
-        let op = match op {
-            Reduce::Sum | Reduce::Mean => l.sum,
-            Reduce::Max => l.max,
-            Reduce::Min => l.min,
-        };
-        // Whose fault a wait is, the library does not say: any other process may be it.
-        let World { comm, rank, .. } = self.world();
-        let other = usize::from(rank == 0);
-        for part in data.chunks_mut(1 << 30) {
-            let count = (part.len() / dtype.size()) as c_int;
-            // SAFETY: the buffer has this many elements.
-            self.call(moment, other, || unsafe {
-                (l.all_reduce)(IN_PLACE, part.as_mut_ptr().cast(), count, kind, op, comm)
-            })?;
-        }
-        Ok(())
+        self.reduce(&self.left(), data, dtype, op, moment)
     }
 }
 

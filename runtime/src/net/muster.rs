@@ -17,6 +17,8 @@
 //! - Links are of one run: what was on its way when the group broke is gone with them.
 //! - A process is lost when its line has ended, when it does not answer within [`ANSWER`],
 //!   or when it answers and does not call within the time that a step may take.
+//! - Whoever is asked to stop while the group is formed waits for nobody: the chief ends the
+//!   run, and the others tell it to.
 
 mod chief;
 mod follower;
@@ -26,7 +28,7 @@ use super::line::{Cause, Kind, Line, Word};
 use super::link::{Call, Link, Refused};
 use super::mesh::{Formed, outlive_peers};
 use super::tls::{self, Tls};
-use super::{Moment, alive, hpack, late, lost};
+use super::{Moment, Stop, alive, hpack, late, lost};
 use crate::error::{Error, ErrorCode, Party, Result};
 use crate::hash::hex;
 use std::collections::BTreeMap;
@@ -36,8 +38,10 @@ use std::time::{Duration, Instant};
 
 const JOIN: &str = "/tfc.Cluster/Join";
 const LINK: &str = "/tfc.Cluster/Link";
-/// The answer to whoever joins a run that has ended.
-const OVER: &[(&str, &str)] = &[("tfc-over", "1")];
+/// The answer to whoever joins a run that has ended, and what it says when the run is to be
+/// gone on with another time.
+const OVER: &str = "tfc-over";
+const STOPPED: &str = "stopped";
 /// How long a process that is there may take to say so, if a step may take as long. Nothing
 /// it computes is in its way.
 const ANSWER: Duration = Duration::from_secs(3);
@@ -59,6 +63,8 @@ pub struct Regrouped {
     pub back: Vec<usize>,
     /// The chief has ended the run: there is no group any more.
     pub over: bool,
+    /// This process was asked to stop, or another one: the group was not formed again.
+    pub stopped: bool,
 }
 
 /// A process that has called the chief and waits for its answer.
@@ -80,12 +86,21 @@ struct State {
     lines: BTreeMap<usize, Arc<Line>>,
     joining: BTreeMap<usize, Waiting>,
     linking: Vec<Call>,
-    /// How often others could not make a link to it.
+    /// In how many groups, since one was last formed, others could not make a link to it.
     blamed: BTreeMap<usize, usize>,
     over: bool,
+    /// A process was asked to stop while the group was formed.
+    stopping: bool,
     /// Nobody musters any more.
     closed: bool,
     refused: u64,
+}
+
+impl State {
+    /// The answer to whoever joins when the run has ended.
+    fn over(&self) -> [(&'static str, &'static str); 1] {
+        [(OVER, if self.stopping { STOPPED } else { "1" })]
+    }
 }
 
 pub(super) struct Muster {
@@ -106,6 +121,8 @@ enum Trouble {
     /// The group broke while it was formed.
     Broke(Error),
     Over,
+    /// This process was asked to stop, or another one, for which the chief has ended the run.
+    Stopped,
 }
 
 impl Muster {
@@ -122,9 +139,14 @@ impl Muster {
             turned_away: Mutex::default(),
         });
         let formed = match job.rank {
-            0 => muster.receive().and_then(|()| muster.call_together(true, &mut |_| {})),
-            _ => muster.follow(true).map_err(|trouble| match trouble {
-                Trouble::Over => refused(0, Refused::Said("the run is over".into()), job),
+            0 => muster.receive().and_then(|()| {
+                let formed = muster.call_together(true, &|| false, &mut |_| {})?;
+                formed.ok_or_else(|| refused(0, Refused::Said("it was stopped".into()), job))
+            }),
+            _ => muster.follow(true, &|| false).map_err(|trouble| match trouble {
+                Trouble::Over | Trouble::Stopped => {
+                    refused(0, Refused::Said("the run is over".into()), job)
+                }
                 Trouble::Fatal(e) | Trouble::Chief(e) | Trouble::Broke(e) => e,
             }),
         };
@@ -242,7 +264,9 @@ impl Muster {
         match word {
             Word::Broken(cause) => {
                 let mut state = self.state();
-                if cause.kind == Kind::Unreachable && self.job.rank == 0 {
+                // What others find when it is broken follows from that.
+                let whole = state.run == line.run && state.cause.is_none();
+                if cause.kind == Kind::Unreachable && self.job.rank == 0 && whole {
                     // Which of the two it is nobody can tell; the chief is not the one.
                     let peer = if cause.peer == 0 { line.peer } else { cause.peer };
                     *state.blamed.entry(peer).or_default() += 1;
@@ -255,12 +279,15 @@ impl Muster {
                     line.say(&Word::Here);
                 }
             }
-            Word::Here => line.set_here(),
+            Word::Here if self.job.rank == 0 => line.set_here(),
+            Word::Here => line.set_answered(),
             Word::Left => line.set_left(),
             Word::Over if self.job.rank > 0 => {
                 self.state().over = true;
             }
-            Word::Over => {}
+            Word::Asked if self.job.rank == 0 => line.say(&Word::Here),
+            Word::Stop if self.job.rank == 0 => self.state().stopping = true,
+            Word::Over | Word::Asked | Word::Stop => {}
         }
         self.changed.notify_all();
     }
@@ -291,6 +318,13 @@ impl Muster {
         }
     }
 
+    /// Until when links may take that are made now, where all are to be there until then. Who
+    /// came at the last moment has time for it, too.
+    fn linked_by(&self, deadline: Instant) -> Instant {
+        let now = Instant::now();
+        deadline.min(now + self.linking()).max(now + self.answer())
+    }
+
     /// The group is formed, unless it is broken already.
     fn settle(
         &self,
@@ -306,6 +340,7 @@ impl Muster {
             return Err(described(cause, &forming()));
         }
         (state.formed, state.members) = (Some(formed.clone()), members);
+        state.blamed.clear();
         Ok(formed)
     }
 
@@ -313,6 +348,7 @@ impl Muster {
     pub(super) fn regroup(
         self: &Arc<Self>,
         before: &Formed,
+        stop: Stop<'_>,
         say: &mut dyn FnMut(&str),
     ) -> Result<(Option<Arc<Formed>>, Regrouped)> {
         let unknown = Cause { peer: self.job.rank, kind: Kind::Lost, why: "a step failed".into() };
@@ -321,8 +357,12 @@ impl Muster {
             _ => self.ask_chief(before.run, unknown),
         }
         let over = Regrouped { over: true, ..Regrouped::default() };
+        let stopped = Regrouped { stopped: true, ..Regrouped::default() };
         let formed = if self.job.rank == 0 {
-            self.call_together(false, say)?
+            match self.call_together(false, stop, say)? {
+                Some(formed) => formed,
+                None => return Ok((None, stopped)),
+            }
         } else {
             {
                 let state = self.state();
@@ -345,9 +385,10 @@ impl Muster {
                     );
                 }
             }
-            match self.follow(false) {
+            match self.follow(false, stop) {
                 Ok(formed) => formed,
                 Err(Trouble::Over) => return Ok((None, over)),
+                Err(Trouble::Stopped) => return Ok((None, stopped)),
                 Err(Trouble::Fatal(e) | Trouble::Chief(e) | Trouble::Broke(e)) => return Err(e),
             }
         };
@@ -356,7 +397,7 @@ impl Muster {
         };
         let lost = but(&before.members, &formed.members);
         let back = but(&formed.members, &before.members);
-        Ok((Some(formed), Regrouped { lost, back, over: false }))
+        Ok((Some(formed), Regrouped { lost, back, ..Regrouped::default() }))
     }
 
     /// An error if the group is broken.
@@ -367,23 +408,44 @@ impl Muster {
         }
     }
 
-    /// The chief has saved what there is, and the others may go; they wait for that.
+    /// The chief has saved what there is, and the others may go; they wait for that, as long
+    /// as the chief is there.
     pub(super) fn farewell(&self, moment: &Moment<'_>) -> Result<()> {
         let mut state = self.state();
         if self.job.rank == 0 {
             state.over = true;
             let lines: Vec<Arc<Line>> = state.lines.values().cloned().collect();
-            let waiting = std::mem::take(&mut state.joining);
+            let (over, waiting) = (state.over(), std::mem::take(&mut state.joining));
             drop(state);
             lines.iter().for_each(|l| l.say(&Word::Over));
-            waiting.into_values().for_each(|w| w.call.dismiss(OVER));
+            Call::dismiss_all(waiting.into_values().map(|w| w.call).collect(), &over);
             return Ok(());
         }
+        let (mut next, mut asked) = (Instant::now() + self.job.timeout, false);
         while !state.over {
             if let Some((cause, _)) = &state.cause {
                 return Err(described(cause, moment));
             }
-            state = self.wait(state, LOOK);
+            if Instant::now() < next {
+                state = self.wait(state, LOOK);
+                continue;
+            }
+            // However long it saves, it can say that it is there.
+            let (run, line) = (state.run, state.lines.get(&0).cloned());
+            drop(state);
+            let answered = line.as_ref().is_some_and(|l| l.take_answer());
+            match line {
+                _ if answered => (next, asked) = (Instant::now() + self.job.timeout, false),
+                Some(line) if !asked => {
+                    line.say(&Word::Asked);
+                    (next, asked) = (Instant::now() + self.answer(), true);
+                }
+                _ => {
+                    let why = late(0, moment).message().to_owned();
+                    self.break_up(run, Cause { peer: 0, kind: Kind::Late, why });
+                }
+            }
+            state = self.state();
         }
         Ok(())
     }
@@ -498,5 +560,51 @@ fn refused(peer: usize, why: Refused, job: &Job) -> Error {
             Error::peer(ErrorCode::JOIN_REFUSED, message)
                 .help("start every worker of a job with the same program and the same options")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    /// One loss makes links fail here and there; that a process cannot be reached is what is
+    /// found in two groups, one after the other.
+    #[test]
+    fn who_cannot_be_reached_is_blamed_once_for_each_group() {
+        let muster = Muster {
+            job: Job { on_loss: OnLoss::Shrink, ..Job::new(0, 4, "a:1") },
+            graph: String::new(),
+            tls: None,
+            state: Mutex::default(),
+            changed: Condvar::new(),
+            turned_away: Mutex::default(),
+        };
+        let door = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+        let form = |run: u64| {
+            let mut state = muster.state();
+            (state.run, state.formed, state.cause) = (run, None, None);
+        };
+        let complain = |from: usize, run: u64| {
+            let wire = tls::Wire::Plain(there.try_clone().unwrap());
+            let (allowed, decoder) = Default::default();
+            let line = Line::new(from, run, Link::new(from, run, wire, allowed, decoder));
+            let why = "connection refused".to_owned();
+            muster.heard(&line, Word::Broken(Cause { peer: 1, kind: Kind::Unreachable, why }));
+        };
+        let blamed = || muster.state().blamed.get(&1).copied();
+        form(7);
+        complain(2, 7);
+        complain(3, 7);
+        assert_eq!(blamed(), Some(1), "two have found the same");
+        form(8);
+        complain(3, 7);
+        assert_eq!(blamed(), Some(1), "it was about a group that is no more");
+        complain(3, 8);
+        assert_eq!(blamed(), Some(2));
+        form(9);
+        muster.settle(9, 0, vec![0], vec![None]).unwrap();
+        assert_eq!(blamed(), None, "the group is whole");
     }
 }

@@ -1,8 +1,9 @@
 //! The chief's side: who is let in, and who the group is.
 
-use super::{JOIN, LINK, LOOK, Muster, OVER, ROUNDS, State, Waiting, described, forming, place};
+use super::{JOIN, LINK, LOOK, Muster, ROUNDS, State, Waiting, described, forming, place};
 use super::{unreachable, worker, workers};
 use crate::error::Result;
+use crate::net::Stop;
 use crate::net::door::Door;
 use crate::net::hpack;
 use crate::net::job::OnLoss;
@@ -60,12 +61,13 @@ impl Muster {
     }
 
     /// Takes a call, or gives it back with the reason why not.
-    fn judge(&self, state: &mut State, call: Call) -> Option<(String, Call)> {
+    fn judge(&self, state: &mut State, mut call: Call) -> Option<(String, Call)> {
         let text = |name: &str| hpack::get(&call.headers, name).unwrap_or("").to_owned();
         let job = &self.job;
         if text(":path") == LINK {
             return match text("tfc-job") == state.run.to_string() && state.formed.is_none() {
                 true => {
+                    call.busy = None;
                     state.linking.push(call);
                     None
                 }
@@ -91,7 +93,7 @@ impl Muster {
             format!("its `--on-loss` is `{theirs}`, the job's is `{ours}`")
         } else if state.over {
             // What is left of a run that has ended may end, too.
-            call.dismiss(OVER);
+            call.dismiss(&state.over());
             return None;
         } else if let (Some(rank), Some((at, port))) = (rank, address) {
             let again = text("tfc-again");
@@ -105,6 +107,8 @@ impl Muster {
                 format!("worker {rank} is not one the job waits for")
             } else {
                 let address = SocketAddr::new(at.ip(), port).to_string();
+                // However many there are, they are no strangers.
+                call.busy = None;
                 state.joining.insert(rank, Waiting { call, address });
                 return None;
             }
@@ -114,34 +118,47 @@ impl Muster {
         Some((why, call))
     }
 
-    /// Forms the group, for the first time or again.
+    /// Forms the group, for the first time or again; none if this process is to stop.
     pub(super) fn call_together(
         self: &Arc<Self>,
         first: bool,
+        stop: Stop<'_>,
         say: &mut dyn FnMut(&str),
-    ) -> Result<Arc<Formed>> {
+    ) -> Result<Option<Arc<Formed>>> {
         let mut first = first;
         let mut rounds = 0;
+        // However often it breaks meanwhile.
+        let deadline = Instant::now() + self.job.join_timeout;
         loop {
-            let joined = self.gather(first, say)?;
+            let Some(joined) = self.gather(first, deadline, stop, say)? else { return Ok(None) };
             first = false;
             rounds += 1;
-            match self.form(joined) {
-                Ok(formed) => return Ok(formed),
+            match self.form(joined, deadline) {
+                Ok(formed) => return Ok(Some(formed)),
                 Err(e) if !self.is_elastic() || rounds == ROUNDS => return Err(e),
                 Err(_) => {}
             }
         }
     }
 
-    /// Waits for those who are to be in the group.
-    fn gather(&self, first: bool, say: &mut dyn FnMut(&str)) -> Result<BTreeMap<usize, Waiting>> {
+    /// Waits for those who are to be in the group, where all are needed until the deadline.
+    /// None if somebody was asked to stop.
+    fn gather(
+        &self,
+        first: bool,
+        deadline: Instant,
+        stop: Stop<'_>,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Option<BTreeMap<usize, Waiting>>> {
         let began = Instant::now();
         let all_needed = first || self.job.on_loss == OnLoss::Wait;
-        let deadline = began + self.job.join_timeout;
         let mut told: Vec<usize> = vec![];
         let mut state = self.state();
         loop {
+            state.stopping |= stop();
+            if state.stopping {
+                return Ok(None);
+            }
             state.joining.retain(|_, w| !w.call.is_gone());
             let now = Instant::now();
             let (mut missing, mut away, mut until) = (vec![], vec![], None);
@@ -171,7 +188,7 @@ impl Muster {
             }
             if missing.is_empty() {
                 let joined = std::mem::take(&mut state.joining);
-                return Ok(joined);
+                return Ok(Some(joined));
             }
             if until.is_none_or(|u| now >= u) {
                 drop(state);
@@ -196,7 +213,11 @@ impl Muster {
     }
 
     /// Tells those who have called who the group is, and makes the chief's links.
-    fn form(self: &Arc<Self>, joined: BTreeMap<usize, Waiting>) -> Result<Arc<Formed>> {
+    fn form(
+        self: &Arc<Self>,
+        joined: BTreeMap<usize, Waiting>,
+        deadline: Instant,
+    ) -> Result<Arc<Formed>> {
         let run = RandomState::new().hash_one(std::process::id()) >> 1;
         let members: Vec<usize> = std::iter::once(0).chain(joined.keys().copied()).collect();
         {
@@ -236,7 +257,7 @@ impl Muster {
         if let Some((cause, _)) = broken {
             lines.iter().for_each(|l| l.say(&Word::Broken(cause.clone())));
         }
-        let until = Instant::now() + self.linking();
+        let until = self.linked_by(deadline);
         let linked = match failed {
             Some(e) => Err(e),
             None => self.take_links(run, &members, until),

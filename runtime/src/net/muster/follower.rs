@@ -1,36 +1,49 @@
 //! Everybody else's side: calling the chief, and those of lower rank.
 
-use super::{JOIN, LINK, LOOK, Muster, ROUNDS, Trouble, described, forming, place};
+use super::{JOIN, LINK, LOOK, Muster, OVER, ROUNDS, STOPPED, Trouble};
+use super::{described, forming, place};
 use super::{refused, unreachable, worker};
 use crate::error::Result;
-use crate::net::door::{Door, connect, connect_unless, wire};
+use crate::net::Stop;
+use crate::net::door::{Door, connect_unless, wire};
 use crate::net::hpack::{self, Headers};
 use crate::net::job::{Job, OnLoss};
-use crate::net::line::{Cause, Kind};
+use crate::net::line::{Cause, Kind, Word};
 use crate::net::link::{Call, Link, Refused};
 use crate::net::mesh::Formed;
-use crate::net::tls;
+use crate::net::tls::{self, Wire};
 use std::io;
-use std::net::TcpListener;
+use std::net::{Shutdown, TcpListener};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
 
 impl Muster {
-    /// Calls the chief, as often as it takes.
+    /// Calls the chief, as often as it takes. Whoever is to stop tells it so instead, if it
+    /// has a line to it.
     pub(super) fn follow(
         self: &Arc<Self>,
         first: bool,
+        stop: Stop<'_>,
     ) -> std::result::Result<Arc<Formed>, Trouble> {
         let mut first = first;
         let mut chief_gone: Option<Instant> = None;
         let mut rounds = 0;
         loop {
             let before = Instant::now();
-            let trouble = match self.enlist(first) {
+            let trouble = match self.enlist(first, stop) {
                 Ok(formed) => return Ok(formed),
+                Err(Trouble::Over) => return Err(Trouble::Over),
+                // What it was at has failed because of that, or does not matter any more.
+                Err(_) if stop() => Trouble::Stopped,
                 Err(trouble) => trouble,
             };
             match trouble {
+                Trouble::Stopped => {
+                    let line = self.state().lines.get(&0).cloned();
+                    line.inspect(|l| l.say(&Word::Stop));
+                    return Err(Trouble::Stopped);
+                }
                 Trouble::Chief(_) if self.job.on_loss == OnLoss::Wait => {
                     // It is started again, and takes its time.
                     let since = *chief_gone.get_or_insert(before);
@@ -48,7 +61,11 @@ impl Muster {
         }
     }
 
-    fn enlist(self: &Arc<Self>, first: bool) -> std::result::Result<Arc<Formed>, Trouble> {
+    fn enlist(
+        self: &Arc<Self>,
+        first: bool,
+        stop: Stop<'_>,
+    ) -> std::result::Result<Arc<Formed>, Trouble> {
         let job = &self.job;
         job.check_plain().map_err(Trouble::Fatal)?;
         let now = Instant::now();
@@ -63,7 +80,10 @@ impl Muster {
             true => job.join_timeout,
             false => job.join_timeout + job.timeout + 2 * self.answer(),
         };
-        let stream = connect(&job.coordinator, now + within).map_err(|e| {
+        if stop() {
+            return Err(Trouble::Stopped);
+        }
+        let stream = connect_unless(&job.coordinator, now + within, stop).map_err(|e| {
             Trouble::Chief(unreachable(0, &job.coordinator, &e).help(
                 "start worker 0 as well; its address is given by the launcher, or by \
                  TFC_COORDINATOR=HOST:PORT",
@@ -90,10 +110,12 @@ impl Muster {
         let deadline = now + patience;
         let call = wire(stream, self.tls.as_ref(), deadline)
             .map_err(Refused::Io)
-            .and_then(|stream| Call::make(stream, JOIN, &metadata, deadline))
+            .and_then(|stream| unless(stop, stream, |s| Call::make(s, JOIN, &metadata, deadline)))
             .map_err(|e| self.turned_down(e))?;
-        if hpack::get(&call.headers, "tfc-over").is_some() {
-            return Err(Trouble::Over);
+        match hpack::get(&call.headers, OVER) {
+            Some(STOPPED) => return Err(Trouble::Stopped),
+            Some(_) => return Err(Trouble::Over),
+            None => {}
         }
         let Some((run, addresses, members)) = roster(&call.headers, job) else {
             let why = Refused::Said("its list of workers is damaged".into());
@@ -180,6 +202,33 @@ impl Muster {
             .map_err(|e| refused(peer, e, &self.job))?;
         call.into_link(peer, run).map_err(|e| unreachable(peer, address, &e))
     }
+}
+
+/// A call whose connection ends when this process is to stop: the answer may be long in
+/// coming, as whoever has called waits for all others.
+fn unless(
+    stop: Stop<'_>,
+    stream: Wire,
+    call: impl FnOnce(Wire) -> std::result::Result<Call, Refused>,
+) -> std::result::Result<Call, Refused> {
+    let tcp = stream.tcp().try_clone()?;
+    std::thread::scope(|s| {
+        let (done, over) = channel::<()>();
+        let watch = move || {
+            while let Err(RecvTimeoutError::Timeout) = over.recv_timeout(LOOK) {
+                if stop() {
+                    // It may have ended by itself.
+                    let _ = tcp.shutdown(Shutdown::Both);
+                    return;
+                }
+            }
+        };
+        // Without a thread the deadline ends it.
+        let _ = std::thread::Builder::new().name("tfc-stop".into()).spawn_scoped(s, watch);
+        let called = call(stream);
+        drop(done);
+        called
+    })
 }
 
 /// What the chief has answered: the number of the run, who listens where, and who is in it.
