@@ -523,7 +523,7 @@ pub fn compile(
     let (graph, mut program) = match (options.recompute, options.max_memory) {
         (false, _) => finish(0)?,
         (true, None) => finish(recompute::ALL)?,
-        (true, Some(_)) => least(&mut finish)?,
+        (true, Some(_)) => least(&mut finish, &|(_, program)| keeps_at_most(&program.plan))?,
     };
     program.plan.graph_hash = hash;
     program.plan.strict = options.math == Math::Strict;
@@ -541,18 +541,22 @@ pub fn compile(
 }
 
 /// What is made with as little computed again as it takes, in eighths of the forward pass.
-/// Where some number of them does, so do all above it.
-fn least<T>(make: &mut dyn FnMut(u8) -> Result<T>) -> Result<T> {
-    if let Ok(made) = make(0) {
+/// Where some number of them does, so do all above it. What does not `keep` to the limit with
+/// all of them stays so: it is for calls of many sizes, and smaller ones may.
+fn least<T>(make: &mut dyn FnMut(u8) -> Result<T>, keeps: &dyn Fn(&T) -> bool) -> Result<T> {
+    if let Some(made) = make(0).ok().filter(keeps) {
         return Ok(made);
     }
     let mut made = make(recompute::ALL)?;
+    if !keeps(&made) {
+        return Ok(made);
+    }
     let (mut too_little, mut enough) = (0, recompute::ALL);
     while enough - too_little > 1 {
         let middle = (too_little + enough) / 2;
-        match make(middle) {
-            Ok(better) => (made, enough) = (better, middle),
-            Err(_) => too_little = middle,
+        match make(middle).ok().filter(keeps) {
+            Some(better) => (made, enough) = (better, middle),
+            None => too_little = middle,
         }
     }
     Ok(made)
@@ -568,6 +572,18 @@ fn check_memory(plan: &tfc_abi::plan::Plan) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether training steps keep to the limit with run-time dims as large as they may be: those
+/// of any size do not. What else there is takes the same however much is computed again.
+fn keeps_at_most(plan: &tfc_abi::plan::Plan) -> bool {
+    let largest: Vec<i64> = plan.dims.iter().map(|d| d.max).collect();
+    let sized = |e: &&tfc_abi::plan::Entry| !tfc_runtime::bind::used_dims(e).is_empty();
+    let steps = plan.entries.iter().filter(|e| e.is_for_users() && !e.writes.is_empty());
+    steps.filter(sized).all(|entry| {
+        let values: Option<Vec<i64>> = entry.exprs.iter().map(|e| e.eval(&largest)).collect();
+        values.is_some_and(|v| tfc_runtime::budget::check(plan, entry, &v).is_ok())
+    })
 }
 
 pub(crate) fn settings(sources: &SourceMap, options: &Options) -> PassOptions {

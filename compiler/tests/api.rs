@@ -533,25 +533,28 @@ fn what_is_computed_again_has_the_same_bits() {
     assert!(less * 2 < memory, "{less} bytes instead of {memory}");
 }
 
+/// How many steps training and predicting have.
+fn steps(graph: &tfc::Graph, options: &tfc::Options) -> Result<(usize, usize), tfc::Error> {
+    let program = tfc::driver::compile(
+        graph,
+        &tfc_ir::diag::SourceMap::default(),
+        options,
+        &mut tfc::driver::Timings::default(),
+    )?;
+    let of = |name: &str| {
+        let entry = program.program().plan.entries.iter().find(|e| e.name == name);
+        entry.map_or(0, |e| e.steps.len())
+    };
+    Ok((of("train"), of("predict")))
+}
+
 /// With a limit, only as much is computed again as it takes; what cannot be kept to is the
 /// error it would be without.
 #[test]
 fn as_little_is_computed_again_as_a_limit_takes() {
     let graph = tfc::parse(DEEP).unwrap();
     let options = tfc::Options::new().threads(1).recompute(true);
-    let steps = |options: &tfc::Options| {
-        let program = tfc::driver::compile(
-            &graph,
-            &tfc_ir::diag::SourceMap::default(),
-            options,
-            &mut tfc::driver::Timings::default(),
-        )?;
-        let of = |name: &str| {
-            let entry = program.program().plan.entries.iter().find(|e| e.name == name);
-            entry.map_or(0, |e| e.steps.len())
-        };
-        Ok::<_, tfc::Error>((of("train"), of("predict")))
-    };
+    let steps = |options: &tfc::Options| steps(&graph, options);
     let (most, predict) = steps(&options).unwrap();
     let (none, also) = steps(&options.clone().recompute(false)).unwrap();
     assert!(most > none && predict == also, "{most} and {none} steps, {predict} and {also}");
@@ -562,4 +565,27 @@ fn as_little_is_computed_again_as_a_limit_takes() {
     assert_eq!(allowed(200).unwrap().0, none);
     let e = allowed(3).unwrap_err();
     assert_eq!(e.diags[0].code.to_string(), "E0594", "{e}");
+}
+
+/// Where sizes are known only at a call, what is computed again is what the largest call
+/// takes; if there is no largest, all there is. Calls that do not train have no part in it.
+#[test]
+fn calls_of_many_sizes_are_computed_again_for_the_largest() {
+    let options = tfc::Options::new().threads(1).recompute(true);
+    let (all, variables) = (train_deep(&options.clone().recompute(false)).2 as u64, 1_250_000);
+    let limited = |part: u64| options.clone().max_memory(variables + all * part / 100);
+    let sized = |dim: &str| tfc::parse(&DEEP.replace("let B = 256", dim)).unwrap();
+    let open = sized("dim B");
+    let most = steps(&open, &options).unwrap();
+    assert_eq!(steps(&open, &limited(200)).unwrap(), most);
+    let module = tfc::compile_with(&open, &limited(60)).unwrap();
+    module.call("train", (&ndarray::Array2::<f32>::zeros((256, 64)),)).unwrap();
+
+    let bounded = sized("dim B: 1..256");
+    let none = steps(&bounded, &options.clone().recompute(false)).unwrap();
+    let few = steps(&bounded, &limited(80)).unwrap();
+    assert!(few.0 > none.0 && few.0 < most.0, "{few:?} steps, between {none:?} and {most:?}");
+    assert_eq!(steps(&bounded, &limited(200)).unwrap(), none);
+    // What is too much for the largest call is not for a smaller one.
+    assert_eq!(steps(&bounded, &limited(3)).unwrap(), most);
 }

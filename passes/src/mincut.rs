@@ -59,10 +59,10 @@ fn entry(graph: &Graph, func: Func) -> (Func, Saved) {
     let entry = func.name.clone();
     let Some(turn) = live.fullest() else { return (func, Saved { entry, ..Saved::default() }) };
     let cut = Cut::new(&func, &live, turn);
-    let before: i64 = cut.crossing.iter().map(|v| bytes(&func, *v)).sum();
+    let before = sum(cut.crossing.iter().map(|v| bytes(&func, *v)));
     let keep = cut.solve(&func);
     let kept = keep.iter().filter(|v| !cut.passing.contains(v));
-    let after: i64 = kept.map(|v| bytes(&func, *v)).sum();
+    let after = sum(kept.map(|v| bytes(&func, *v)));
     if before - after < MIN_SAVED {
         return (func, Saved { entry, before, after: before, repeated: 0 });
     }
@@ -77,6 +77,11 @@ pub(crate) fn bytes(func: &Func, v: ValueId) -> i64 {
     let size = |d: &Dim| d.eval(&|_| Some(UNKNOWN_DIM)).unwrap_or(UNKNOWN_DIM);
     let count = ty.shape.iter().map(size).fold(1i64, i64::saturating_mul);
     count.saturating_mul(ty.dtype.size() as i64)
+}
+
+/// Bytes of several values: one alone may have nearly as many as there are numbers for.
+pub(crate) fn sum(bytes: impl Iterator<Item = i64>) -> i64 {
+    bytes.fold(0, i64::saturating_add)
 }
 
 /// Whether computing the node again costs next to nothing once fused.
@@ -192,12 +197,13 @@ impl Liveness {
 
     /// The most bytes that are needed by later nodes, and after which position.
     pub fn most(&self) -> (i64, Option<usize>) {
-        let mut change = vec![0i64; self.len + 2];
+        // Wide, because what has become too much must become less again.
+        let mut change = vec![0i128; self.len + 2];
         for (v, size) in &self.sizes {
             let (from, to) = (self.defined[v], self.last_use.get(v).copied().unwrap_or(0));
             if to > from {
-                change[from] += size;
-                change[to] -= size;
+                change[from] += i128::from(*size);
+                change[to] -= i128::from(*size);
             }
         }
         let (mut now, mut best) = (0, (0, None));
@@ -207,7 +213,7 @@ impl Liveness {
                 best = (now, Some(at));
             }
         }
-        best
+        (i64::try_from(best.0).unwrap_or(i64::MAX), best.1)
     }
 }
 
@@ -266,7 +272,9 @@ impl Cut {
         let mut flow = Flow::new(2 + 2 * self.values.len());
         for (v, &at) in &number {
             let passing = self.passing.contains(v);
-            flow.edge(at, at + 1, if passing { 1 } else { bytes(func, *v).max(1) });
+            // The largest number is for what must not be cut.
+            let size = bytes(func, *v).clamp(1, i64::MAX - 1);
+            flow.edge(at, at + 1, if passing { 1 } else { size });
             match self.repeatable(func, *v) {
                 Some(node) => {
                     for from in node.operands.iter().filter_map(|o| number.get(o)) {

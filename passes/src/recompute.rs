@@ -13,11 +13,13 @@
 //! - Only pure nodes are repeated; results keep their bits.
 //! - Nothing is repeated that would need a copy of a variable that is written meanwhile.
 //! - Runs after the last merging of equal nodes, which would undo it.
-//! - An entry that writes no variables is left as it is.
+//! - An entry that writes no variables is left as it is, but for a worker's part of one
+//!   whose variables parameter servers write.
 
-use crate::mincut::{Liveness, Saved, bytes, cheap, free, overwritten, repeat};
+use crate::mincut::{Liveness, Saved, bytes, cheap, free, overwritten, repeat, sum};
 use crate::pipeline::{Details, PassOptions, Passed};
 use std::collections::{BTreeMap, BTreeSet};
+use tfc_abi::parts::Part;
 use tfc_ir::diag::Diag;
 use tfc_ir::lower::{Lower, StepKind};
 use tfc_ir::op::Effect;
@@ -79,8 +81,12 @@ fn entry(graph: &Graph, func: Func, share: u8) -> (Func, Saved) {
     }
 }
 
-/// Whether an entry writes variables.
+/// Whether an entry is a training step, or a worker's part of one: there servers have taken
+/// over the writes, and what the backward pass needs is here.
 fn trains(func: &Func) -> bool {
+    if func.replica && matches!(Part::of(&func.name), Some((_, Part::Gradients))) {
+        return true;
+    }
     let mut nodes = func.regions[func.body].nodes.iter().map(|id| &func.nodes[*id]);
     nodes.any(|n| matches!(n.op.def().lower, Lower::Step(StepKind::Assign)))
 }
@@ -140,7 +146,7 @@ struct Forward<'a> {
     /// For each position, the bytes that cross the turn and are computed up to there.
     kept: Vec<i64>,
     /// For each position, the bytes that the rest of the forward pass needs.
-    needed: Vec<i64>,
+    needed: Vec<i128>,
 }
 
 impl<'a> Forward<'a> {
@@ -158,7 +164,7 @@ impl<'a> Forward<'a> {
                 crate::egraph::region::uses_of(func, *id, &mut stays);
             }
         }
-        let total: i64 = crossing.iter().map(|v| bytes(func, *v)).sum();
+        let total = sum(crossing.iter().map(|v| bytes(func, *v)));
         stays.extend(crossing.iter().filter(|v| bytes(func, **v) <= total / SMALL));
         let again = crossing.difference(&stays).copied().collect();
         let repeats = |n: &Node| pure(n) && !n.results.iter().any(|v| stays.contains(v));
@@ -167,9 +173,10 @@ impl<'a> Forward<'a> {
 
         let mut kept = vec![0; turn + 1];
         for v in &crossing {
-            kept[live.defined[v]] += bytes(func, *v);
+            let here: &mut i64 = &mut kept[live.defined[v]];
+            *here = here.saturating_add(bytes(func, *v));
         }
-        (1..=turn).for_each(|at| kept[at] += kept[at - 1]);
+        (1..=turn).for_each(|at| kept[at] = kept[at].saturating_add(kept[at - 1]));
         // Until its last use before the turn, a value is needed.
         let mut last: BTreeMap<ValueId, usize> = BTreeMap::new();
         for (at, id) in nodes[..=turn].iter().enumerate() {
@@ -180,8 +187,8 @@ impl<'a> Forward<'a> {
         let mut needed = vec![0; turn + 2];
         for (v, last) in last {
             let Some(first) = live.defined.get(&v) else { continue };
-            needed[*first] += bytes(func, v);
-            needed[last] -= bytes(func, v);
+            needed[*first] += i128::from(bytes(func, v));
+            needed[last] -= i128::from(bytes(func, v));
         }
         (1..=turn).for_each(|at| needed[at] += needed[at - 1]);
         Forward { func, defined: &live.defined, crossing, stays, kept, needed }

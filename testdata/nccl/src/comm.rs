@@ -49,7 +49,7 @@ struct State {
     slow: u32,
     stream: Option<TcpStream>,
     /// To the thread that talks to the hub.
-    post: Option<Sender<Arc<Exchange>>>,
+    post: Option<Sender<Letter>>,
     begun: u64,
     finalized: bool,
     aborted: bool,
@@ -69,6 +69,9 @@ struct Exchange {
     sent: Mutex<Option<Message>>,
     came: Mutex<Option<Vec<u8>>>,
 }
+
+/// What is sent to the hub: an exchange, or that this rank is connecting.
+type Letter = Option<Arc<Exchange>>;
 
 static COMMS: Mutex<BTreeMap<usize, Arc<Comm>>> = Mutex::new(BTreeMap::new());
 
@@ -107,7 +110,7 @@ impl Comm {
                     (state.status, state.stream, state.post) = (0, Some(stream), Some(post));
                     drop(state);
                     if let Ok(stream) = own {
-                        talk(stream, &letters);
+                        talk(&comm, stream, &letters);
                     }
                 }
                 Err(status) => state.status = status,
@@ -158,6 +161,12 @@ impl Comm {
                 // SAFETY: it takes a number.
                 unsafe { raise(signal) };
             }
+        }
+        // Connections are made when they are needed first, which takes all ranks.
+        if let (1, 0, Some(post)) = (state.begun, state.status, &state.post)
+            && post.send(None).is_ok()
+        {
+            state.status = IN_PROGRESS;
         }
         state.slow = SLOW;
         drop(state);
@@ -229,19 +238,23 @@ pub fn abort(handle: *mut c_void) -> Status {
     0
 }
 
-fn talk(mut stream: TcpStream, letters: &Receiver<Arc<Exchange>>) {
-    for exchange in letters {
-        let message = exchange.sent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+fn talk(comm: &Comm, mut stream: TcpStream, letters: &Receiver<Letter>) {
+    for letter in letters {
+        let message = match &letter {
+            Some(x) => x.sent.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            None => Some(Message::default()),
+        };
         let answer =
             hub::write(&mut stream, message.as_ref()).and_then(|()| hub::answer(&mut stream));
-        match answer {
-            Ok(Ok(bytes)) => {
-                *exchange.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
+        match (answer, &letter) {
+            (Ok(Ok(bytes)), Some(x)) => {
+                *x.came.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes);
             }
-            Ok(Err(status)) => exchange.comm.state().status = status,
+            (Ok(Ok(_)), None) => comm.state().status = 0,
+            (Ok(Err(status)), _) => comm.state().status = status,
             // Who has the hub is gone.
-            Err(_) if config("notices") => exchange.comm.state().status = REMOTE_ERROR,
-            Err(_) => {}
+            (Err(_), _) if config("notices") => comm.state().status = REMOTE_ERROR,
+            (Err(_), _) => {}
         }
     }
 }
@@ -273,10 +286,10 @@ unsafe extern "C" fn work(data: *mut c_void, blocks: *const *mut u8) -> Status {
         };
         let state = x.comm.state();
         // One that is said to have failed is never sent.
-        if state.status == 0
+        if [0, IN_PROGRESS].contains(&state.status)
             && let Some(post) = &state.post
         {
-            let _ = post.send(own);
+            let _ = post.send(Some(own));
         }
         return 1;
     };

@@ -8,7 +8,8 @@
 //!
 //! Stricter than the library:
 //! - Communicators are made without waiting in calls; one that is used while a call on it
-//!   is still in progress is an error, and a call is in progress for a while.
+//!   is still in progress is an error, and a call is in progress for a while: the first
+//!   exchange until all ranks have come to it.
 //! - Tensors must be memory of the communicator's GPU, which must be the one in use, and be
 //!   exchanged in groups, in place. What is written to one while it is exchanged is found.
 //! - All ranks must exchange tensors of the same types and sizes, in the same order: what

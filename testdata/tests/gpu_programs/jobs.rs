@@ -82,6 +82,8 @@ fn program(graph: &str) -> (tempfile::TempDir, PathBuf) {
 struct Setting {
     workers: usize,
     nccl: String,
+    debug: &'static str,
+    cuda: PathBuf,
     /// Of each worker: what the simulated library is told, and what the program runs on.
     simulated: fn(usize) -> &'static str,
     log: Option<PathBuf>,
@@ -93,6 +95,8 @@ impl Setting {
         Setting {
             workers,
             nccl: library().to_string_lossy().into_owned(),
+            debug: "",
+            cuda: driver(),
             simulated: |_| "",
             log: None,
             device: |_| "cuda",
@@ -121,7 +125,8 @@ fn start(exe: &Path, setting: &Setting, args: &str) -> Job {
         command.current_dir(exe.parent().expect("in a folder"));
         command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", setting.workers.to_string());
         command.env("TFC_COORDINATOR", format!("127.0.0.1:{port}"));
-        command.env("TFC_CUDA", driver()).env("TFC_SIM", format!("devices={}", setting.workers));
+        command.env("TFC_CUDA", &setting.cuda).env("NCCL_DEBUG", setting.debug);
+        command.env("TFC_SIM", format!("devices={}", setting.workers));
         command.env("TFC_NCCL", &setting.nccl).env("TFC_NCCL_SIM", (setting.simulated)(rank));
         if let Some(log) = &setting.log {
             command.env("TFC_SIM_LOG", log);
@@ -242,18 +247,54 @@ fn without_the_library_gradients_go_through_the_cpu() {
     }
 }
 
-/// A worker that dies in an exchange is named by the others, whether NCCL notices or not;
-/// and one that hangs, when the time is over.
+/// What NCCL has no part in, `NCCL_DEBUG` says all the same, as the note promises.
+#[test]
+fn what_the_driver_refuses_is_said_where_nccl_would_say_it() {
+    let (dir, exe) = project(SMALL, 8);
+    let cuda = dir.path().join("libcuda.so");
+    // The program's code is loaded first, then what multiplies by shares.
+    let source = "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
+        typedef int Load(void **, const void *, unsigned, int *, void **);\n\
+        int cuModuleLoadDataEx(void **m, const void *p, unsigned n, int *o, void **v) {\n\
+          static int loads;\n\
+          if (++loads == 2) return 222;\n\
+          return ((Load *)dlsym(RTLD_NEXT, \"cuModuleLoadDataEx\"))(m, p, n, o, v);\n}\n";
+    std::fs::write(cuda.with_extension("c"), source).expect("it is written");
+    let cc = tfc::link::find_linker(None).expect("a C compiler");
+    let mut cc = Command::new(cc);
+    cc.args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"]).arg(&cuda);
+    let built = cc.arg(cuda.with_extension("c")).arg(driver()).arg("-ldl").output();
+    let built = built.expect("it runs");
+    assert!(built.status.success(), "{}", text(&built.stderr));
+    let setting = Setting { cuda, ..Setting::new(2) };
+    for (debug, said) in [("", false), ("WARN", true)] {
+        let setting = Setting { debug, ..setting.clone() };
+        let all = ended(&mut start(&exe, &setting, &format!("{DATA} --batch 4")));
+        assert!(all[0].1.contains("NCCL does not start on worker 0; NCCL_DEBUG=WARN"), "{all:?}");
+        for (code, output) in &all {
+            assert_eq!(*code, Some(0), "{output}");
+            let why = output.contains("CUDA_ERROR_UNSUPPORTED_PTX_VERSION");
+            assert_eq!(why, said, "{debug}: {output}");
+        }
+    }
+}
+
+/// A worker that dies in an exchange is named by the others, whether NCCL notices or not,
+/// and whether it has connected the GPUs by then; and one that hangs, when the time is over.
 #[test]
 fn a_worker_that_is_lost_or_hangs_is_named() {
     let (_dir, exe) = project(SMALL, 8);
     let long = format!("{DATA} --batch 4 --epochs 100000 --peer-timeout");
+    let first: fn(usize) -> &'static str = |rank| if rank == 2 { "dies=1" } else { "" };
     let dies: fn(usize) -> &'static str = |rank| if rank == 2 { "dies=8" } else { "" };
     let noticed: fn(usize) -> &'static str = |rank| if rank == 2 { "dies=8" } else { "notices" };
     let stops: fn(usize) -> &'static str = |rank| if rank == 2 { "stops=8" } else { "" };
-    for (simulated, timeout, code) in
-        [(dies, "60s", "E0701"), (noticed, "60s", "E0701"), (stops, "4s", "E0702")]
-    {
+    for (simulated, timeout, code) in [
+        (first, "60s", "E0701"),
+        (dies, "60s", "E0701"),
+        (noticed, "60s", "E0701"),
+        (stops, "4s", "E0702"),
+    ] {
         let setting = Setting { simulated, ..Setting::new(3) };
         let begun = Instant::now();
         let mut job = start(&exe, &setting, &format!("{long} {timeout}"));
@@ -331,6 +372,48 @@ fn modules_of_one_process_exchange_by_their_gpus() {
     for (_, w) in around.iter().chain(&direct).chain(&twice) {
         assert_eq!(*w, around[0].1);
     }
+}
+
+/// While a step waits for another process, calls that exchange nothing do not, though their
+/// sizes are new.
+#[test]
+fn a_step_that_waits_holds_no_other_call_up() {
+    super::use_simulator();
+    let other = "entry twice(x: f32[B]) -> (y: f32[B]) { return x + x }\n";
+    let graph = tfc::parse(&format!("{SMALL}{other}")).expect("a graph");
+    let module = |(rank, group): (usize, tfc::net::Group)| {
+        let device = Device::Cuda(rank as u32);
+        let options = Options::new().device(device).replicas(true).threads(1);
+        let module = tfc::compile_with(&graph, &options).expect("a module");
+        module.join(std::sync::Arc::new(group));
+        module
+    };
+    let groups = tfc::net::local::groups(2, Duration::from_secs(30));
+    let modules: Vec<tfc::Module> = groups.into_iter().enumerate().map(module).collect();
+    std::thread::scope(|s| {
+        for m in &modules {
+            s.spawn(|| m.connect_gpus().expect("all answer"));
+        }
+    });
+    let train = |m: &tfc::Module| {
+        let (x, y) = (ndarray::Array2::<f32>::ones((4, 3)), ndarray::Array2::<f32>::ones((4, 2)));
+        m.call("train", (&x, &y)).expect("a step");
+    };
+    let (done, calls) = std::sync::mpsc::channel();
+    std::thread::scope(|s| {
+        s.spawn(|| train(&modules[0]));
+        s.spawn(|| {
+            // Until the step is sure to wait.
+            let begun = Instant::now();
+            for size in (1..).take_while(|_| begun.elapsed() < Duration::from_secs(2)) {
+                modules[0].call("twice", (&ndarray::Array1::<f32>::ones(size),)).expect("a call");
+            }
+            done.send(()).expect("somebody listens");
+        });
+        let all = calls.recv_timeout(Duration::from_secs(15));
+        train(&modules[1]);
+        all.expect("calls that do not wait");
+    });
 }
 
 /// The kernels that multiply by a share round as the CPU does, for every value of 16 bits,

@@ -15,7 +15,7 @@
 //!   fails, what the GPU goes on to compute of tensors that are not combined is dropped.
 //! - When a run is over, nothing of it is left on the GPU, whether it failed or not.
 
-use super::{Joined, Nccl, Pause, Trouble};
+use super::{Joined, Lost, Nccl, Pause, Trouble};
 use crate::cuda::Cuda;
 use crate::cuda::driver::{DevicePtr, Handle, value as cuda_value};
 use crate::cuda::sequence::Tasks;
@@ -62,8 +62,6 @@ enum Stop {
     /// The GPU or the driver.
     Own(Error),
     At(usize, Trouble),
-    /// The connection of this process has ended.
-    Gone(usize, usize),
 }
 
 impl From<Error> for Stop {
@@ -150,24 +148,21 @@ impl Joint {
     fn wait(&self, joined: &Joined, i: usize) -> std::result::Result<(), Stop> {
         let (nccl, group, x) = (&self.nccl, &joined.group, &self.exchanges[i]);
         self.cuda.gpus[0].make_current()?;
-        // Since its tensors are there, and since a process is known to be gone.
-        let (mut since, mut gone): (Option<Instant>, Option<(usize, Instant)>) = (None, None);
-        let pause = Pause::new();
+        // Since its tensors are there.
+        let mut since: Option<Instant> = None;
+        let (mut lost, pause) = (Lost::default(), Pause::new());
         while !self.is_over(x.done)? {
             if since.is_none() && self.is_over(x.ready)? {
                 since = Some(Instant::now());
             }
             nccl.check(joined.comm).map_err(|why| Stop::At(i, why))?;
-            // The first: others end because of it.
-            gone = gone.or_else(|| group.gone().map(|rank| (rank, Instant::now())));
+            let gone = lost.look(group);
             if let Some(since) = since {
                 if since.elapsed() >= group.timeout() {
                     return Err(Stop::At(i, Trouble::Late));
                 }
-                if let Some((rank, seen)) = gone
-                    && seen.elapsed() >= group.grace()
-                {
-                    return Err(Stop::Gone(i, rank));
+                if let Some(rank) = gone {
+                    return Err(Stop::At(i, Trouble::Gone(rank)));
                 }
             }
             pause.take();
@@ -209,7 +204,7 @@ impl Joint {
         let about = |i: usize| (self.exchanges[i].name.as_str(), self.exchanges[i].place.as_str());
         match stop {
             Stop::Own(e) => e,
-            Stop::Gone(i, rank) => {
+            Stop::At(i, Trouble::Gone(rank)) => {
                 let (name, place) = about(i);
                 group.lost(rank, name, place, &said)
             }

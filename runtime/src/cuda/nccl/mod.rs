@@ -28,6 +28,7 @@ use joint::Joint;
 use library::{Config, Library, Status, UniqueId, value};
 use scale::Scale;
 use std::ffi::{c_int, c_uint};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tfc_abi::DType;
@@ -46,6 +47,8 @@ pub(super) struct Nccl {
     /// Exchanges follow one another here, beside what computes.
     stream: Handle,
     state: Mutex<State>,
+    /// Whether the others were found. Beside the state, which a run has until it is over.
+    on: AtomicBool,
 }
 
 #[derive(Default)]
@@ -76,6 +79,8 @@ enum Trouble {
     Said(Status),
     /// Nothing happened in time.
     Late,
+    /// The connection of this process has ended.
+    Gone(usize),
 }
 
 /// How long to look again and again before sleeping in between.
@@ -98,6 +103,19 @@ impl Pause {
     }
 }
 
+/// A process of the group that is gone, and since when that is known.
+#[derive(Default)]
+struct Lost(Option<(usize, Instant)>);
+
+impl Lost {
+    /// Looks again; gives it once what it had sent before has had time to arrive.
+    fn look(&mut self, group: &Group) -> Option<usize> {
+        // The first: others end because of it.
+        self.0 = self.0.or_else(|| group.gone().map(|rank| (rank, Instant::now())));
+        self.0.filter(|(_, seen)| seen.elapsed() >= group.grace()).map(|(rank, _)| rank)
+    }
+}
+
 fn connect(gpu: &Arc<Gpu>) -> std::result::Result<Arc<dyn Direct>, Hindrance> {
     let (library, version) = library::open()?;
     let ready = || -> Result<Nccl> {
@@ -109,12 +127,24 @@ fn connect(gpu: &Arc<Gpu>) -> std::result::Result<Arc<dyn Direct>, Hindrance> {
             (gpu.driver.stream_create)(&raw mut stream, cuda::STREAM_NON_BLOCKING as c_uint)
         };
         gpu.driver.check(status, "making a stream")?;
-        let state = Mutex::default();
-        Ok(Nccl { library, version, gpu: gpu.clone(), scale, stream, state })
+        let (state, on) = (Mutex::default(), AtomicBool::new(false));
+        Ok(Nccl { library, version, gpu: gpu.clone(), scale, stream, state, on })
     };
     match ready() {
         Ok(nccl) => Ok(Arc::new(nccl)),
-        Err(_) => Err(Hindrance::DoesNotStart),
+        Err(e) => {
+            explain(&e);
+            Err(Hindrance::DoesNotStart)
+        }
+    }
+}
+
+/// Processes tell each other no more than that NCCL does not start, and that `NCCL_DEBUG`
+/// says why: here is what NCCL has no part in.
+fn explain(e: &Error) {
+    if std::env::var_os("NCCL_DEBUG").is_some_and(|level| !level.is_empty()) {
+        let notes: String = e.notes().iter().map(|n| format!("; {n}")).collect();
+        eprintln!("note: NCCL does not start: {}{notes}", e.message());
     }
 }
 
@@ -123,23 +153,27 @@ impl Nccl {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until a call that has begun with this status has come to an end.
+    /// Waits until a call that has begun with this status has come to an end. The first
+    /// exchange makes connections: until the others come to it, too, it has not.
     fn settle(
         &self,
-        comm: Handle,
+        joined: &Joined,
         mut status: Status,
         deadline: Instant,
     ) -> std::result::Result<(), Trouble> {
-        let pause = Pause::new();
+        let (mut lost, pause) = (Lost::default(), Pause::new());
         while status == value::IN_PROGRESS {
             // SAFETY: the communicator is ours; the library writes a number.
-            let asked = unsafe { (self.library.state)(comm, &raw mut status) };
+            let asked = unsafe { (self.library.state)(joined.comm, &raw mut status) };
             if asked != 0 {
                 return Err(Trouble::Said(asked));
             }
             if status == value::IN_PROGRESS {
                 if Instant::now() >= deadline {
                     return Err(Trouble::Late);
+                }
+                if let Some(rank) = lost.look(&joined.group) {
+                    return Err(Trouble::Gone(rank));
                 }
                 pause.take();
             }
@@ -195,7 +229,7 @@ impl Nccl {
         if ![0, value::IN_PROGRESS].contains(&status) {
             return Ok(Err(Trouble::Said(status)));
         }
-        Ok(self.settle(*comm, ended, Instant::now() + group.timeout()))
+        Ok(self.settle(joined, ended, Instant::now() + group.timeout()))
     }
 
     /// Stops whatever the GPU waits for. The communicator is gone then.
@@ -207,14 +241,15 @@ impl Nccl {
     }
 
     /// The end of a communicator on which nothing goes on any more.
-    fn close(&self, comm: Handle) {
+    fn close(&self, joined: &Joined) {
+        let comm = joined.comm;
         if self.gpu.make_current().is_err() {
             return self.abort(comm);
         }
         // SAFETY: the communicator is ours.
         let status = unsafe { (self.library.finalize)(comm) };
         // The others may be gone: they are not waited for without end.
-        match self.settle(comm, status, Instant::now() + Duration::from_secs(2)) {
+        match self.settle(joined, status, Instant::now() + Duration::from_secs(2)) {
             // SAFETY: as above; it is not used again.
             Ok(()) => drop(unsafe { (self.library.destroy)(comm) }),
             Err(_) => self.abort(comm),
@@ -272,20 +307,23 @@ impl Engine for Nccl {
         let status = unsafe {
             (self.library.init)(&raw mut comm, size, UniqueId(*id), rank, &raw mut config)
         };
+        let joined = Joined { comm, group: group.clone() };
         let done = match comm.is_null() {
             true => Err(Trouble::Said(status)),
-            false => self.settle(comm, status, deadline),
+            false => self.settle(&joined, status, deadline),
         };
         let mut state = self.state();
         match done {
             Ok(()) => {
-                state.joined = Some(Joined { comm, group: group.clone() });
+                state.joined = Some(joined);
+                self.on.store(true, Ordering::Release);
                 Ok(())
             }
             Err(why) => {
                 let why = match why {
                     Trouble::Said(status) => self.library.says(status),
                     Trouble::Late => "the GPUs do not find each other in time".into(),
+                    Trouble::Gone(rank) => format!("process {rank} is gone"),
                 };
                 if !comm.is_null() {
                     self.abort(comm);
@@ -297,16 +335,16 @@ impl Engine for Nccl {
 
     fn stop(&self) {
         let State { joined, .. } = std::mem::take(&mut *self.state());
+        self.on.store(false, Ordering::Release);
         if let Some(joined) = joined {
-            self.close(joined.comm);
+            self.close(&joined);
         }
     }
 }
 
 impl Direct for Nccl {
     fn is_on(&self) -> bool {
-        let state = self.state();
-        state.joined.is_some() || state.failed.is_some()
+        self.on.load(Ordering::Acquire)
     }
 
     fn sequence(
