@@ -89,7 +89,7 @@ pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
 fn worth_it(schedule: &Schedule, stmt: &Stmt) -> bool {
     match stmt {
         Stmt::Loop(l) if schedule.vector(l.var).is_some() => {
-            l.ranged || l.extent.as_const().is_none_or(|n| n >= 8)
+            l.ranged || l.extent.as_const().is_none_or(|n| n > 4)
         }
         Stmt::Loop(l) => l.body.iter().any(|s| worth_it(schedule, s)),
         _ => false,

@@ -5,8 +5,10 @@ use super::pull;
 use super::util::*;
 use super::window::{self, POOL_ATTRS, Window};
 use crate::eval::{Array, Data};
+use crate::facts::NONNEG;
 use crate::kernel::{Combine, Ix, Reg, ScalarOp, ScalarType};
 use crate::lower::{Lower, Pull};
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::{DType, Dim, Op, OpDef};
 
@@ -25,7 +27,7 @@ pub const DEF: OpDef = OpDef {
         Some(e.emit(Op::AvgPoolGrad, &[n.ct], attrs))
     }),
     rules: &[],
-    facts: Facts::NONE,
+    facts: Facts { range: |cx| Range::new(cx.facts(0) & NONNEG, Magnitude::ANY), ..Facts::NONE },
     indices: Indices::None,
     needs: |cx, need| {
         crate::require::window_fits(cx, &Window::pool(cx.attrs), &cx.operands[0].shape, need);

@@ -4,8 +4,10 @@ use super::util::*;
 use super::{pull, sizes, slice};
 use crate::attr::AttrKind;
 use crate::eval::{Array, Data, round_to, wrap_to};
+use crate::facts::NONNEG;
 use crate::kernel::{Reg, ScalarOp};
 use crate::lower::Lower;
+use crate::magnitude::Magnitude;
 use crate::op::*;
 use crate::vjp::{Emit, V};
 use crate::{Attr, Attrs, Dim, Op, OpDef, TensorType};
@@ -106,7 +108,13 @@ pub const DEF: OpDef = OpDef {
         Some(slice::emit(e, ct, starts, ends, interior.iter().map(|i| i + 1).collect()))
     }),
     rules: &[],
-    facts: Facts::NONE,
+    facts: Facts {
+        range: |cx| {
+            let positive = cx.attrs().float("value").is_sign_positive();
+            Range::new(if positive { cx.facts(0) & NONNEG } else { 0 }, Magnitude::ANY)
+        },
+        ..Facts::NONE
+    },
     indices: Indices::None,
     needs: crate::require::nothing,
     cost: crate::cost::as_lowered,

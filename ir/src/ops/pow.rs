@@ -4,7 +4,7 @@ use super::util::*;
 use crate::kernel::{Elementary, Reg, Scalar, ScalarOp};
 use crate::lower::{Lower, Pull};
 use crate::op::*;
-use crate::rule::Rule;
+use crate::rule::{Fact, Rule};
 use crate::{DType, Op, OpDef};
 
 pub const DEF: OpDef = OpDef {
@@ -59,6 +59,37 @@ const RULES: &[Rule] = &[
         .round(),
     Rule::exact("pow.half", "(pow x 0.5)", "(sqrt x)", "one root").refine(),
     Rule::exact("pow.minus_half", "(pow x -0.5)", "(rsqrt x)", "one reciprocal root").special(),
+    // Roots have instructions, powers take twenty times as long.
+    Rule::exact(
+        "pow.three_quarters",
+        "(pow x 0.75)",
+        "(mul (sqrt x) (sqrt (sqrt x)))",
+        "two roots",
+    )
+    .assume("x", Fact::NonNeg),
+    Rule::exact(
+        "pow.minus_three_quarters",
+        "(pow x -0.75)",
+        "(div 1 (mul (sqrt x) (sqrt (sqrt x))))",
+        "two roots",
+    )
+    .assume("x", Fact::NonNeg),
+    Rule::exact("pow.quarter", "(pow x 0.25)", "(sqrt (sqrt x))", "two roots")
+        .assume("x", Fact::NonNeg),
+    Rule::exact("pow.minus_quarter", "(pow x -0.25)", "(div 1 (sqrt (sqrt x)))", "two roots")
+        .assume("x", Fact::NonNeg),
+    Rule::exact("pow.three_halves", "(pow x 1.5)", "(mul x (sqrt x))", "one root")
+        .assume("x", Fact::NonNeg),
+    // The power by which a gradient divides: x last, so that nothing overflows on the way.
+    Rule::exact("pow.minus_three_halves", "(pow x -1.5)", "(div (div 1 (sqrt x)) x)", "one root")
+        .assume("x", Fact::NonNeg),
+    Rule::exact(
+        "pow.minus_seven_quarters",
+        "(pow x -1.75)",
+        "(div (div 1 (mul (sqrt x) (sqrt (sqrt x)))) x)",
+        "two roots",
+    )
+    .assume("x", Fact::NonNeg),
 ];
 
 fn int_pow(base: i64, exponent: i64) -> i64 {
