@@ -20,7 +20,7 @@ use tfc_compute::gemm::prepack::{PackCache, Stays};
 /// groups.
 type Layer = (&'static str, usize, [usize; 2], usize, usize, usize, usize, usize);
 
-const LAYERS: [Layer; 57] = [
+const LAYERS: [Layer; 59] = [
     ("lenet 1", 64, [1, 32], 28, 5, 1, 2, 1),
     ("lenet 2", 64, [32, 64], 14, 5, 1, 2, 1),
     ("alexnet 1", 4, [3, 64], 224, 11, 4, 2, 1),
@@ -46,6 +46,8 @@ const LAYERS: [Layer; 57] = [
     ("shufflenet 1x1 g3", 1, [240, 60], 28, 1, 1, 0, 3),
     ("shufflenet dw s1", 1, [240, 240], 28, 3, 1, 1, 240),
     ("shufflenet dw s2", 1, [240, 240], 28, 3, 2, 1, 240),
+    ("shufflenet dw @14", 1, [272, 272], 14, 3, 1, 1, 272),
+    ("shufflenet dw @7", 1, [544, 544], 7, 3, 1, 1, 544),
     ("one 7x7", 1, [3, 64], 224, 7, 2, 3, 1),
     ("one 256-64 @56", 1, [256, 64], 56, 1, 1, 0, 1),
     ("one 64-64 @56", 1, [64, 64], 56, 1, 1, 0, 1),

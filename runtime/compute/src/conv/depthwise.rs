@@ -9,9 +9,10 @@ use super::windows::Widen;
 use super::{ConvArgs, edges, simple};
 use crate::gemm::BlockFn;
 use crate::gemm::driver::grow;
-use crate::gemm::kernel::{Kernels, MAX_LANES, Real, Rows};
+use crate::gemm::kernel::{Kernels, MAX_LANES, PlaneFn, Real, Rows, Tap};
 use crate::gemm::pack::{Operand, Strided};
 use crate::gemm::simple::Number;
+use crate::gemm::taps::MOST_TAPS;
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use std::cell::RefCell;
@@ -72,10 +73,12 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
     let work = (rows * each) as i64 * (c.out_h * c.out_w * (taps + 4)) as i64;
     let parts = pool.parts_for(rows, work / 8);
     let offsets: Vec<_> = plans.iter().map(|plan| plan.offsets(plan.y.grid)).collect();
+    let small = small_planes(kernels, c);
     // Small planes are handed on by the dozen: that costs as much as computing one.
     let some = (TOGETHER / columns).max(1);
     pool.ranges(rows, 1, parts, &|lo, hi| {
         let mut weights = Vec::with_capacity(taps);
+        let mut placed = Vec::with_capacity(taps);
         for first in (lo..hi).step_by(some) {
             let last = (first + some).min(hi);
             for row in first..last {
@@ -85,6 +88,7 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
                         ConvKind::GradFilter => {
                             grad_filter::<T>(kernels, c, &plans[0], &offsets[0], row);
                         }
+                        _ if small.is_some_and(|f| small_plane::<T>(f, c, row, &mut placed)) => {}
                         _ => plane::<T>(kernels, c, &plans, &offsets, (row, step), &mut weights),
                     }
                 }
@@ -99,6 +103,58 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
 /// Whether a weight may meet padding, which is zero, without a trace.
 fn finite<T: Real>(weights: &[T]) -> bool {
     weights.iter().all(|w| *w * T::default() == T::default())
+}
+
+/// What computes planes without a field, where their rows fit a vector or two: laying
+/// such a plane out costs more than its sums.
+fn small_planes<T: Real>(kernels: &Kernels<T>, c: &ConvArgs<'_>) -> Option<PlaneFn<T>> {
+    let lanes = kernels.nr / 2;
+    let width = if c.kind == ConvKind::Forward { c.out_w } else { c.in_w };
+    let taps = c.kernel[0] * c.kernel[1];
+    kernels.plane.filter(|_| {
+        c.kind != ConvKind::GradFilter
+            && c.stride == [1, 1]
+            && width <= 2 * lanes
+            && taps <= MOST_TAPS
+    })
+}
+
+/// [`plane`] by such a function; false where a weight is not finite. The sums are the same.
+///
+/// # Safety
+/// As [`plane`].
+unsafe fn small_plane<T: Real>(
+    compute: PlaneFn<T>,
+    c: &ConvArgs<'_>,
+    row: usize,
+    placed: &mut Vec<Tap<T>>,
+) -> bool {
+    let [height, width] = c.kernel;
+    let (source, result, turn) = match c.kind {
+        ConvKind::Forward => ([c.in_h, c.in_w], [c.out_h, c.out_w], 1),
+        _ => ([c.out_h, c.out_w], [c.in_h, c.in_w], -1),
+    };
+    // SAFETY: the filter, the channel and the result are as large as the sizes say.
+    unsafe {
+        let filter = c.rhs.cast::<T>().add(row % c.groups * height * width);
+        if !finite(std::slice::from_raw_parts(filter, height * width)) {
+            return false;
+        }
+        placed.clear();
+        for y in 0..height {
+            for x in 0..width {
+                let away = |at: usize, a: usize| {
+                    turn * ((at * c.dilation[a]) as isize - c.pad[a] as isize)
+                };
+                let weight = *filter.add(y * width + x);
+                placed.push(Tap { weight, y: away(y, 0), x: away(x, 1) });
+            }
+        }
+        let src = c.lhs.cast::<T>().add(row * source[0] * source[1]);
+        let out = c.out.cast::<T>().add(row * result[0] * result[1]);
+        compute(src, source, placed, out, result);
+    }
+    true
 }
 
 /// One channel of one image: of the output, or of the input's gradient. Every

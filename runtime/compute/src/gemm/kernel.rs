@@ -47,12 +47,22 @@ pub type TurnFn<T> = unsafe fn(*const T, &[usize], usize, usize, bool, usize, *m
 pub type MovesFn<T> = unsafe fn(*const T, &[(usize, usize)], &[usize], usize, *mut T);
 /// Weighted sums of shifted vectors; see [`super::taps::weighted`].
 pub type WeightedFn<T> = unsafe fn(*const T, &[usize], *const T, usize, *mut T);
+/// Weighted sums of a small plane; see [`super::taps::plane`].
+pub type PlaneFn<T> = unsafe fn(*const T, [usize; 2], &[Tap<T>], *mut T, [usize; 2]);
 /// Dot products with shifted vectors; see [`super::taps::dots`].
 pub type DotsFn<T> = unsafe fn(*const T, &[usize], *const T, [usize; 4], *mut T);
 /// Every `s`-th element, side by side; see [`super::taps::spread`].
 pub type SpreadFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
 /// Rows with zeros before and behind; see [`super::taps::lay`].
 pub type LayFn<T> = unsafe fn(*const T, usize, usize, &Rows, *mut T);
+
+/// A weight, and how many rows down and columns to the right its pixel is.
+#[derive(Clone, Copy, Debug)]
+pub struct Tap<T> {
+    pub weight: T,
+    pub y: isize,
+    pub x: isize,
+}
 
 /// Rows that are copied, and the zeros around them.
 #[derive(Clone, Copy, Debug)]
@@ -81,6 +91,8 @@ pub struct Kernels<T: 'static> {
     pub turn: TurnFn<T>,
     pub moves: MovesFn<T>,
     pub weighted: WeightedFn<T>,
+    /// None where it would be no faster.
+    pub plane: Option<PlaneFn<T>>,
     pub dots: DotsFn<T>,
     pub spread: SpreadFn<T>,
     pub lay: LayFn<T>,
@@ -163,6 +175,26 @@ pub trait Simd {
             for (l, lane) in lanes.iter().enumerate().take(n) {
                 *p.add(l) = *lane;
             }
+        }
+    }
+
+    /// Whether [`Simd::load_some`] is one instruction.
+    const LOADS_SOME: bool = false;
+
+    /// Those lanes at `p` whose bit is set in `which`, and zeros; only those are touched.
+    /// # Safety
+    /// `p` is valid for them.
+    #[inline(always)]
+    unsafe fn load_some(p: *const Self::T, which: u16) -> Self::V {
+        let mut lanes = [Self::T::default(); MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            for (l, lane) in lanes.iter_mut().enumerate() {
+                if which >> l & 1 == 1 {
+                    *lane = *p.wrapping_add(l);
+                }
+            }
+            Self::load(lanes.as_ptr())
         }
     }
 
@@ -566,6 +598,14 @@ macro_rules! kernels {
                 }
             }
             $(#[target_feature(enable = $features)])?
+            unsafe fn plane(
+                src: *const $t, source: [usize; 2], taps: &[k::Tap<$t>], out: *mut $t,
+                sizes: [usize; 2],
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe { $crate::gemm::taps::plane::<$simd>(src, source, taps, out, sizes) }
+            }
+            $(#[target_feature(enable = $features)])?
             unsafe fn dots(
                 base: *const $t, offsets: &[usize], grad: *const $t, sizes: [usize; 4],
                 sums: *mut $t,
@@ -599,6 +639,7 @@ macro_rules! kernels {
                 turn,
                 moves,
                 weighted,
+                plane: if <$simd as k::Simd>::LOADS_SOME { Some(plane) } else { None },
                 dots,
                 spread,
                 lay,

@@ -7,7 +7,8 @@ use std::arch::x86_64::*;
 
 macro_rules! simd {
     ($name:ident, $t:ty, $v:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
-     $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident $(, $every:ident)?) => {
+     $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident $(, $every:ident)?
+    $(; $some:ident)?) => {
         pub struct $name;
 
         impl Simd for $name {
@@ -83,6 +84,16 @@ macro_rules! simd {
                 }
             )?
 
+            $(
+                const LOADS_SOME: bool = true;
+
+                #[inline(always)]
+                unsafe fn load_some(p: *const $t, which: u16) -> $v {
+                    // SAFETY: as above.
+                    unsafe { $some(p, which) }
+                }
+            )?
+
             #[inline(always)]
             #[allow(clippy::pointers_in_nomem_asm_block, reason = "nothing is read there")]
             fn apart(p: *const $t) -> *const $t {
@@ -150,7 +161,8 @@ simd!(
     load_first_f32x16,
     store_first_f32x16,
     turn_f32x16,
-    every_f32x16
+    every_f32x16;
+    load_some_f32x16
 );
 simd!(
     F64x8,
@@ -164,8 +176,25 @@ simd!(
     _mm512_add_pd,
     load_first_f64x8,
     store_first_f64x8,
-    turn_f64x8
+    turn_f64x8;
+    load_some_f64x8
 );
+
+/// # Safety
+/// As [`Simd::load_some`], here and below.
+#[inline(always)]
+unsafe fn load_some_f32x16(p: *const f32, which: u16) -> __m512 {
+    // SAFETY: lanes that are not in the mask are not touched.
+    unsafe { _mm512_maskz_loadu_ps(which, p) }
+}
+
+/// # Safety
+/// As above.
+#[inline(always)]
+unsafe fn load_some_f64x8(p: *const f64, which: u16) -> __m512d {
+    // SAFETY: as above.
+    unsafe { _mm512_maskz_loadu_pd(which as u8, p) }
+}
 
 /// Ones, then zeros: eight lanes from `8 - n` on are a mask of the first `n`.
 static ONES: [i64; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
