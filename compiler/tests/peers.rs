@@ -33,7 +33,7 @@ fn workloads() -> Vec<Workload> {
         let words = quoted(head);
         let pair = |item: &str| {
             let (name, value) = item.split_once(':')?;
-            let value = value.trim().trim_end_matches("}),").to_string();
+            let value = value.trim().trim_end_matches(['}', ')', ',']).to_string();
             Some((name.trim().trim_matches('"').to_string(), value))
         };
         Workload {

@@ -52,7 +52,8 @@ pub struct Rule {
 pub enum Search {
     /// Expansion of gradient terms, and rewrites between them.
     Gradients,
-    /// Directed, and never growing the program: run on whole regions.
+    /// Directed, and never growing the program, unless an op goes that no rule brings
+    /// back: run on whole regions.
     Whole,
     /// Directed association around broadcasts: run on whole regions.
     Broadcasts,
@@ -569,6 +570,15 @@ mod tests {
 
     #[test]
     fn every_rule_of_every_op_is_well_formed() {
+        let templates = || {
+            let rules = Op::ALL.iter().flat_map(|op| op.def().rules);
+            rules.filter_map(|r| if let Rhs::Text(text) = r.rhs { Some(text) } else { None })
+        };
+        // Ops that a rule may replace by more than one: it does so once.
+        let goes = |op: Op| {
+            let made = [format!("({} ", op.def().name), format!("({}[", op.def().name)];
+            !templates().any(|t| made.iter().any(|m| t.contains(m)))
+        };
         let mut names = std::collections::BTreeSet::new();
         for op in Op::ALL {
             for rule in op.def().rules {
@@ -583,7 +593,8 @@ mod tests {
                     let rhs = Pattern::parse_template(text, &lhs)
                         .unwrap_or_else(|e| panic!("{}: {e}", rule.name));
                     if matches!(rule.search, Search::Whole) {
-                        assert!(rhs.size() <= lhs.size(), "{}: grows", rule.name);
+                        let fits = rhs.size() <= lhs.size() || goes(*op);
+                        assert!(fits, "{}: grows", rule.name);
                     }
                 }
             }

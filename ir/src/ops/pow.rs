@@ -70,23 +70,23 @@ const RULES: &[Rule] = &[
     Rule::exact(
         "pow.minus_three_quarters",
         "(pow x -0.75)",
-        "(div 1 (mul (sqrt x) (sqrt (sqrt x))))",
+        "(mul (rsqrt x) (sqrt (rsqrt x)))",
         "two roots",
     )
     .assume("x", Fact::NonNeg),
     Rule::exact("pow.quarter", "(pow x 0.25)", "(sqrt (sqrt x))", "two roots")
         .assume("x", Fact::NonNeg),
-    Rule::exact("pow.minus_quarter", "(pow x -0.25)", "(div 1 (sqrt (sqrt x)))", "two roots")
+    Rule::exact("pow.minus_quarter", "(pow x -0.25)", "(sqrt (rsqrt x))", "two roots")
         .assume("x", Fact::NonNeg),
     Rule::exact("pow.three_halves", "(pow x 1.5)", "(mul x (sqrt x))", "one root")
         .assume("x", Fact::NonNeg),
     // The power by which a gradient divides: x last, so that nothing overflows on the way.
-    Rule::exact("pow.minus_three_halves", "(pow x -1.5)", "(div (div 1 (sqrt x)) x)", "one root")
+    Rule::exact("pow.minus_three_halves", "(pow x -1.5)", "(div (rsqrt x) x)", "one root")
         .assume("x", Fact::NonNeg),
     Rule::exact(
         "pow.minus_seven_quarters",
         "(pow x -1.75)",
-        "(div (div 1 (mul (sqrt x) (sqrt (sqrt x)))) x)",
+        "(div (mul (rsqrt x) (sqrt (rsqrt x))) x)",
         "two roots",
     )
     .assume("x", Fact::NonNeg),
