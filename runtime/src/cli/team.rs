@@ -290,7 +290,7 @@ impl Team {
         if direct && self.size() > 1 && !model.exchanges_by_gpus() {
             let text = "the GPUs of the workers that are left do not find each other";
             return Err(Error::peer(ErrorCode::BAD_JOB, text)
-                .help("`--resume` goes on from the last checkpoint"));
+                .help("`--resume` continues from the last checkpoint"));
         }
         Ok(())
     }
@@ -419,7 +419,7 @@ impl Team {
             ErrorCode::CANNOT_SHARE,
             format!("a batch of {batch} cannot be shared by {all} workers"),
         )
-        .help(format!("take at least {least}, or fewer workers")))
+        .help(format!("use at least {least}, or fewer workers")))
     }
 
     /// The part of the examples `lo..hi` of a step that is ours.
@@ -519,5 +519,5 @@ pub(super) fn nothing_to_share(e: &Entry, size: usize) -> Error {
         format!("`{}` has nothing that {size} workers could do together", e.name),
     )
     .note("it trains nothing: there are no gradients to average, and no `all_reduce`")
-    .help("run it by itself, or with `--mode local` in every process")
+    .help("run it alone, or with `--mode local` in every process")
 }
