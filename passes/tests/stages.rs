@@ -46,6 +46,7 @@ const DIRS: &[&str] = &[
     "replicas",
     "steps",
     "plan",
+    "products",
 ];
 
 #[test]

@@ -17,6 +17,7 @@ use crate::queue::Queues;
 use crate::sandbox::Sandbox;
 use crate::state::State;
 use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -153,6 +154,9 @@ pub(crate) struct EntryState {
     /// Variables read and not written, for locking.
     pub(crate) reads: Vec<u32>,
     pub(crate) writes: Vec<u32>,
+    /// Variables that are what they were at the start of a call wherever a product or a
+    /// convolution takes them for its right operand: they may be kept packed.
+    pub(crate) steady: Vec<u32>,
     /// Buffers in the caller's memory: (buffer, number of the param or result).
     pub(crate) params: Vec<(u32, u32)>,
     pub(crate) results: Vec<(u32, u32)>,
@@ -611,6 +615,8 @@ impl EntryState {
             .collect();
         reads.sort_unstable();
         reads.dedup();
+        let mut steady = [reads.clone(), written_last(entry, &writes)].concat();
+        steady.sort_unstable();
         let (mut params, mut results, mut vars) = (vec![], vec![], vec![]);
         for (i, b) in (0u32..).zip(&entry.buffers) {
             match b.home {
@@ -639,12 +645,13 @@ impl EntryState {
             used_dims,
             reads,
             writes,
+            steady,
             params,
             results,
             vars,
             slot_devices,
-            loops: any_step(&entry.steps, |s| matches!(s, Step::While { .. })),
-            restores: any_step(&entry.steps, |s| matches!(s, Step::Restore { .. })),
+            loops: any_step(&entry.steps, &mut |s| matches!(s, Step::While { .. })),
+            restores: any_step(&entry.steps, &mut |s| matches!(s, Step::Restore { .. })),
             idle: Idle::default(),
         }
     }
@@ -667,8 +674,32 @@ fn device_consts(
     Ok(out)
 }
 
+/// Of these variables, those that no step writes before another one takes them for the right
+/// operand of a product or a convolution.
+fn written_last(entry: &Entry, vars: &[u32]) -> Vec<u32> {
+    let var = |b: u32| match entry.buffers[b as usize].home {
+        Home::Var(v) => Some(v),
+        _ => None,
+    };
+    let (mut written, mut late) = (BTreeSet::new(), BTreeSet::new());
+    for step in entry.steps.iter() {
+        // A loop that writes a variable comes back to its other steps.
+        step.buffers(&mut |b, write| written.extend(var(b).filter(|_| write)));
+        any_step(std::slice::from_ref(step), &mut |s| {
+            let right = match s {
+                Step::MatMul(m) => var(m.b),
+                Step::Conv(c) => var(c.rhs),
+                _ => None,
+            };
+            late.extend(right.filter(|v| written.contains(v)));
+            false
+        });
+    }
+    vars.iter().copied().filter(|v| !late.contains(v)).collect()
+}
+
 /// Whether some step is such, in whichever branch.
-fn any_step(steps: &[Step], what: fn(&Step) -> bool) -> bool {
+fn any_step(steps: &[Step], what: &mut dyn FnMut(&Step) -> bool) -> bool {
     steps.iter().any(|s| {
         what(s)
             || match s {

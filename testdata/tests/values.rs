@@ -531,3 +531,27 @@ fn large_reductions_are_shared_by_threads_and_give_the_same_bits() {
         assert!((got - want).abs() <= tolerance * want.abs(), "{entry}: {got}, not {want}");
     }
 }
+
+/// A weight that is used at every step has a sum of products for its gradient, which become one.
+/// Whole numbers: in any order the sum is the same.
+#[test]
+fn the_gradient_of_a_shared_weight_is_one_product() {
+    let steps: String =
+        (0..20).map(|t| format!("  total = total + sum(x[{t}] @ w * y[{t}])\n")).collect();
+    let both = Both::new(&format!(
+        "graph g\nvar w: f32[40, 48] = zeros\n\
+         entry f(x: f32[20, 3, 40], y: f32[20, 3, 48]) -> (d: f32[40, 48]) {{\n\
+         total = 0.0\n{steps}  return grad(total, w)\n}}\n"
+    ));
+    let feeds = vec![
+        feed("x", DType::F32, &[20, 3, 40], &numbers(2400, 1)),
+        feed("y", DType::F32, &[20, 3, 48], &numbers(2880, 2)),
+    ];
+    let [want, got] = both.run("f", &feeds);
+    assert_eq!(want, got);
+    let options = tfc_passes::PassOptions::default();
+    let graph = tfc_passes::optimize(&both.reference, &options).unwrap();
+    let mut products = 0;
+    graph.entries[0].walk(&mut |_, node| products += usize::from(node.op.name() == "matmul"));
+    assert_eq!(products, 1);
+}

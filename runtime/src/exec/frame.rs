@@ -32,8 +32,8 @@ pub(super) struct Frame<'a> {
     ptrs: &'a [*mut u8],
     lens: &'a [usize],
     arguments: &'a Arguments,
-    /// Variables that nobody writes during the call.
-    unwritten: &'a [u32],
+    /// Variables that nobody writes before their last use as a right operand.
+    steady: &'a [u32],
 }
 
 // SAFETY: steps that run at the same time touch different bytes, unless they only
@@ -46,7 +46,7 @@ impl<'a> Frame<'a> {
         model: &'a Model,
         entry: &'a Entry,
         ctx: &'a Context,
-        unwritten: &'a [u32],
+        steady: &'a [u32],
     ) -> Frame<'a> {
         Frame {
             model,
@@ -55,7 +55,7 @@ impl<'a> Frame<'a> {
             ptrs: &ctx.ptrs,
             lens: &ctx.lens,
             arguments: &ctx.arguments,
-            unwritten,
+            steady,
         }
     }
 
@@ -64,7 +64,7 @@ impl<'a> Frame<'a> {
     fn stays(&self, buf: u32) -> Option<Stays<'a>> {
         let (tensor, version) = match self.entry.buffers[buf as usize].home {
             Home::Const(c) => (u64::from(c) << 1, 0),
-            Home::Var(v) if self.unwritten.binary_search(&v).is_ok() => {
+            Home::Var(v) if self.steady.binary_search(&v).is_ok() => {
                 (u64::from(v) << 1 | 1, self.model.state.version(v as usize))
             }
             _ => return None,

@@ -262,8 +262,8 @@ impl<'a> Run<'a> {
     #[inline]
     fn frame(&self) -> Frame<'_> {
         // Images are of versions of their own.
-        let unwritten = if self.held.is_some() { &*self.state.reads } else { &[] };
-        Frame::new(self.model, self.entry, self.ctx, unwritten)
+        let steady = if self.held.is_some() { &*self.state.steady } else { &[] };
+        Frame::new(self.model, self.entry, self.ctx, steady)
     }
 
     fn control(&mut self, step: &Step, [a, b]: &[Schedule; 2]) -> Result<()> {

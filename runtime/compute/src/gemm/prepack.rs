@@ -1,10 +1,11 @@
 //! Operands packed before the product: once for all rectangles of it, and, where
 //! an operand stays the same from call to call, once for all calls.
 //!
-//! A model has one [`PackCache`]. Constants, and variables that an entry only
-//! reads, are packed when a product reads the same version of them for the second
-//! time; a write to the variable makes its pack void. What is kept takes no more
-//! memory than the model allows, which is about that of its variables and constants.
+//! A model has one [`PackCache`]. Constants, and variables that an entry writes only
+//! when no product needs them any more, are packed when a product reads the same version
+//! of them for the second time; a write to the variable makes its pack void, and the next
+//! one takes its memory. What is kept takes no more memory than the model allows, which is
+//! about that of its variables and constants.
 
 use super::driver::grow;
 use super::kernel::{Kernels, Real};
@@ -56,6 +57,8 @@ struct Pack {
     /// How often it was asked for.
     uses: u32,
     bytes: Option<Arc<Bytes>>,
+    /// The bytes are of an earlier version.
+    void: bool,
 }
 
 /// An operand that is the same whenever `version` is.
@@ -74,8 +77,8 @@ impl std::fmt::Debug for Stays<'_> {
 
 enum Found {
     Kept(Arc<Bytes>),
-    /// To be packed and kept.
-    Wanted,
+    /// To be packed and kept, in the memory of an earlier version if there is one.
+    Wanted(Option<Bytes>),
     /// To be packed for this call.
     Unknown,
 }
@@ -105,18 +108,25 @@ impl Stays<'_> {
     fn find(&self, layout: Layout, len: usize) -> Found {
         let mut kept = self.cache.lock();
         let kept = &mut *kept;
-        let new = Pack { version: self.version, uses: 0, bytes: None };
+        let new = Pack { version: self.version, uses: 0, bytes: None, void: false };
         let pack = kept.packs.entry((self.tensor, layout)).or_insert(new);
         if pack.version != self.version {
-            kept.bytes -= pack.bytes.take().map_or(0, |b| b.len());
-            (pack.version, pack.uses) = (self.version, 0);
+            (pack.version, pack.uses, pack.void) = (self.version, 0, true);
         }
-        if let Some(bytes) = &pack.bytes {
+        if let (Some(bytes), false) = (&pack.bytes, pack.void) {
             return Found::Kept(bytes.clone());
         }
         pack.uses = pack.uses.saturating_add(1);
+        if pack.uses < 2 {
+            return Found::Unknown;
+        }
+        // A call that still reads the old pack keeps it alive.
+        let old = pack.bytes.take().and_then(|old| {
+            kept.bytes -= old.len();
+            Arc::into_inner(old)
+        });
         let room = self.cache.limit.saturating_sub(kept.bytes) >= len;
-        if pack.uses > 1 && room { Found::Wanted } else { Found::Unknown }
+        if room { Found::Wanted(old.filter(|b| b.len() == len)) } else { Found::Unknown }
     }
 
     /// Keeps a pack, unless another call was faster or took the room.
@@ -127,7 +137,7 @@ impl Stays<'_> {
         let room = self.cache.limit.saturating_sub(kept.bytes) >= bytes.len();
         if pack.version == self.version && pack.bytes.is_none() && room {
             kept.bytes += bytes.len();
-            pack.bytes = Some(bytes.clone());
+            (pack.bytes, pack.void) = (Some(bytes.clone()), false);
         }
     }
 }
@@ -226,7 +236,8 @@ impl<T: Real> Wholes<T> {
         let len = count * Packed::<T>::len(lanes, k, width) * size_of::<T>();
         let (bytes, fresh) = match stays.find(layout, len) {
             Found::Kept(bytes) => (bytes, false),
-            Found::Wanted => (Arc::new(Bytes::zeroed(len).ok()?), true),
+            Found::Wanted(Some(old)) => (Arc::new(old), true),
+            Found::Wanted(None) => (Arc::new(Bytes::zeroed(len).ok()?), true),
             Found::Unknown => return None,
         };
         let sizes = places(bytes.as_ptr().cast(), (0..count).map(|_| (lanes, k)), width);
