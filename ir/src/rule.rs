@@ -37,6 +37,9 @@ pub struct Rule {
     pub name: &'static str,
     pub search: Search,
     pub class: Class,
+    /// A property that a variable must have for the class to hold. An analysis proves it;
+    /// `--fast-math` takes it for granted if it is finiteness or a valid index.
+    pub assumes: Option<(&'static str, Fact)>,
     pub lhs: &'static str,
     pub rhs: Rhs,
     pub guard: Option<fn(&Match<'_>) -> bool>,
@@ -77,9 +80,6 @@ pub enum Class {
     Refine,
     /// May also turn a finite result into a NaN or an infinity.
     Special,
-    /// As `Round` where the variable has the property: used when an analysis
-    /// proves it, and with `--fast-math` if it is finiteness or a valid index.
-    Assume(&'static str, Fact),
 }
 
 /// Properties analyses prove of every element of a tensor.
@@ -135,6 +135,7 @@ impl Rule {
             name,
             search: Search::Whole,
             class: Class::Exact,
+            assumes: None,
             lhs,
             rhs,
             guard: None,
@@ -155,6 +156,7 @@ impl Rule {
             name,
             search: Search::Whole,
             class: Class::Exact,
+            assumes: None,
             lhs,
             rhs,
             guard: None,
@@ -176,7 +178,7 @@ impl Rule {
     }
 
     pub const fn assume(self, var: &'static str, fact: Fact) -> Rule {
-        Rule { class: Class::Assume(var, fact), ..self }
+        Rule { assumes: Some((var, fact)), ..self }
     }
 
     pub const fn search(self, search: Search) -> Rule {
@@ -586,7 +588,7 @@ mod tests {
                 assert!(!rule.why.is_empty(), "{}: no reason", rule.name);
                 let lhs = Pattern::parse(rule.lhs).unwrap_or_else(|e| panic!("{}: {e}", rule.name));
                 assert!(matches!(lhs.root, Pat::Op { .. }), "{}: matches anything", rule.name);
-                if let Class::Assume(var, _) = rule.class {
+                if let Some((var, _)) = rule.assumes {
                     assert!(lhs.vars.iter().any(|v| v == var), "{}: no `{var}`", rule.name);
                 }
                 if let Rhs::Text(text) = rule.rhs {
