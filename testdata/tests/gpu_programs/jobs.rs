@@ -243,6 +243,10 @@ fn without_the_library_gradients_go_through_the_cpu() {
     for (setting, why) in [
         (Setting { nccl: "/nowhere/libnccl.so.2".into(), ..all.clone() }, "has no NCCL"),
         (Setting { simulated: |_| "old", ..all.clone() }, "older than 2.14"),
+        (
+            Setting { nccl: driver().to_string_lossy().into_owned(), ..all.clone() },
+            "the library of worker 0 is not NCCL",
+        ),
         (Setting { simulated: |_| "no-start", ..all.clone() }, "NCCL does not start on worker 0: "),
         (Setting { device: on_cpu, ..all.clone() }, "worker 1 runs on the CPU"),
         (Setting { device: same, ..all.clone() }, "NCCL does not start"),
