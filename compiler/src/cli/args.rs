@@ -748,7 +748,8 @@ pub struct Simulate {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub step: Option<Duration>,
 
-    /// Also run 1, 2 and 4 processes here, and say how far the prediction was off
+    /// Also run 1, 2 and 4 processes in mode `sync` here, and say how far a prediction of that
+    /// was off
     #[arg(long)]
     pub check: bool,
 
