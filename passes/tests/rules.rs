@@ -18,7 +18,7 @@
 mod instances;
 
 use egg::Id;
-use instances::{Input, Instance, sizes};
+use instances::{Instance, sizes};
 use ndarray::ArrayD;
 use std::collections::BTreeMap;
 use tfc_ir::eval::{Array, Data};
