@@ -414,7 +414,7 @@ pub(crate) fn no_entry(graph: &Graph, name: &str) -> Diag {
     ));
     if graph.entries.iter().any(|e| e.runner && e.name == name) {
         return diag.note(format!(
-            "`{name}` is a runner: it runs by itself when an entry takes what it puts into queues"
+            "`{name}` is a runner: it runs automatically when an entry takes what it puts into queues"
         ));
     }
     match crate::nearest(name, known()) {

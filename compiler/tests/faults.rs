@@ -221,7 +221,7 @@ fn processes_that_hang_are_outlived() {
         let lost = format!("worker {at}");
         if policy == "wait" {
             same(&whole, &now, &said);
-            assert!(said.contains(&format!("{lost} does not answer: it is ended")), "{said}");
+            assert!(said.contains(&format!("{lost} does not answer, so it is killed")), "{said}");
         } else {
             near(&whole, &now, &said);
             assert!(said.contains(&format!("{lost} is lost, 2 workers are left")), "{said}");

@@ -22,6 +22,7 @@ pub mod partition;
 pub mod pipeline;
 pub mod place;
 pub mod probe;
+pub mod products;
 pub mod recompute;
 pub mod replicas;
 mod restrict;

@@ -15,6 +15,7 @@ use crate::mincut::mincut;
 use crate::numerics::numerics;
 use crate::partition::partition;
 use crate::place::place;
+use crate::products::products;
 use crate::recompute::recompute;
 use crate::replicas::replicas;
 use crate::sparse::sparse;
@@ -134,6 +135,11 @@ pub const PASSES: &[Pass] = &[
         name: "recompute",
         description: "compute the forward pass again, piece by piece, to save memory, if asked to",
         run: recompute,
+    },
+    Pass {
+        name: "products",
+        description: "make one product of a sum of small ones",
+        run: products,
     },
     Pass {
         name: "split",

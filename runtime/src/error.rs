@@ -8,7 +8,7 @@
 //! |---|---|
 //! | E0501, E0502, E0520 | a feed is missing, unknown, given twice |
 //! | E0503, E0504, E0505 | a feed has another element type, number of axes, size |
-//! | E0506, E0507, E0517 | a run-time dim: feeds disagree, out of range, not told by any feed |
+//! | E0506, E0507, E0517 | a run-time dim: feeds disagree, out of range, not determined by any feed |
 //! | E0509 | an `assert` of the graph |
 //! | E0510 | a row index out of range in an update |
 //! | E0511, E0512, E0513, E0514 | a malformed .npy, .npz, literal; an unknown kind of file |
@@ -20,15 +20,15 @@
 //! | E0524, E0525 | a call was cancelled; its deadline has passed |
 //! | E0526 | old variables for an entry that writes some |
 //! | E0560, E0561 | the end of the input; an element for a closed queue |
-//! | E0562, E0571 | a wait without end; stopped while waiting |
+//! | E0562, E0571 | a wait that would never end; stopped while waiting |
 //! | E0563, E0567, E0568 | a reader: no files, records of another type, a position that is not there |
 //! | E0564, E0565, E0566 | malformed CSV, IDX, TFRecord |
 //! | E0569, E0570 | an element that does not fit its queue; no such queue or reader |
 //! | E0580, E0581, E0582 | a checkpoint is torn, of another graph; none can be used |
 //! | E0583, E0585, E0586, E0587 | checkpoints are in the way; options or data that do not go with them |
-//! | E0588, E0589, E0590 | a state file's name; results that are not whole; a directory in use |
-//! | E0591 | a pipeline that cannot be gone on with |
-//! | E0592, E0593 | a rename that renames nothing; only a part of the variables |
+//! | E0588, E0589, E0590 | a state file's name; results that are not complete; a directory in use |
+//! | E0591 | a pipeline that cannot be resumed |
+//! | E0592, E0593 | a rename that renames nothing; only some of the variables |
 //! | E0584 | a file to restore from has nothing that fits |
 //! | E0601 | a malformed or torn .safetensors |
 //! | E0603, E0604, E0605 | state: a variable is missing, of another type, unknown |

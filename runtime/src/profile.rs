@@ -173,7 +173,7 @@ impl Profile {
                 out,
                 "peaks of this machine, measured: {gflops:.0} GFLOP/s, {gbytes:.1} GB/s"
             ),
-            None => writeln!(out, "each step of the GPU by itself, until it is done"),
+            None => writeln!(out, "each step of the GPU alone, until it is done"),
         };
         out
     }

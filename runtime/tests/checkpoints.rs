@@ -141,7 +141,7 @@ fn damage_is_named_and_the_previous_one_used() {
     // Data without a manifest is a save that never ended.
     std::fs::remove_file(d.path.join("c/step-000000000003.json")).unwrap();
     let err = d.ok("--batch 1 --steps 2 --checkpoint-dir DIR --resume");
-    assert!(err.contains("was not saved to the end"), "{err}");
+    assert!(err.contains("was not saved completely"), "{err}");
     assert!(err.contains("resuming from step 2"), "{err}");
     // A manifest without data is torn.
     std::fs::remove_file(d.path.join("c").join(data(2))).unwrap();

@@ -540,7 +540,7 @@ fn steps_of_a_gpu_are_timed_one_by_one() {
     let out = run(&exe, true, "", &args);
     let said = text(&out.stdout);
     assert!(out.status.success(), "{}", text(&out.stderr));
-    for word in ["matmul 2x3x2", "copy", "each step of the GPU by itself"] {
+    for word in ["matmul 2x3x2", "copy", "each step of the GPU alone"] {
         assert!(said.contains(word), "{word}: {said}");
     }
     assert!(!said.contains("peaks of this machine"), "{said}");

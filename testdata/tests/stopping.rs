@@ -172,7 +172,11 @@ fn rows_of_a_resumed_run_are_whole() {
     assert_eq!(out.status.code(), Some(1), "{}", said(&out));
     remove("ck2/y.rows");
     let out = run(dir, &format!("{line}999 --checkpoint-dir ck2 --resume"));
-    assert!(said(&out).contains("warning[E0589]: result `y` will not be whole"), "{}", said(&out));
+    assert!(
+        said(&out).contains("warning[E0589]: result `y` will not be complete"),
+        "{}",
+        said(&out)
+    );
     assert!(said(&out).contains("it begins with example 6 of epoch 1"), "{}", said(&out));
 }
 

@@ -123,6 +123,7 @@ const KNOWN_OPS: &[(&str, &[&str], &str)] = &[
         &["ScatterAdd", "Neg", "Mul", "Div", "Add", "Sub"],
         "what an update that is linear in scattered rows is made of",
     ),
+    ("passes/src/products.rs", &["Add"], "sums of products are sums"),
     ("passes/src/replicas.rs", &["AllReduce"], "the pass is what the op means"),
     ("passes/src/servers", &["AllReduce"], "where an entry is cut"),
     (

@@ -20,7 +20,7 @@ pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 
-    /// How errors are written; with json also what `bench` measures
+    /// How to write errors; with json, also what `bench` measures
     #[arg(long, global = true, value_enum, value_name = "FORMAT", default_value = "human")]
     pub message_format: MessageFormat,
 
@@ -31,11 +31,11 @@ pub struct Cli {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum MessageFormat {
-    /// With the source lines they are about
+    /// With the source lines they refer to
     Human,
     /// One line each: file:line:col: error[code]: message
     Short,
-    /// One JSON object a line, for editors
+    /// One JSON object per line, for editors
     Json,
 }
 
@@ -48,7 +48,7 @@ pub enum Color {
 
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Compile a graph to an executable, a library or any stage on the way
+    /// Compile a graph to an executable, a library or any intermediate stage
     Compile(Compile),
     /// Compile in memory and run, exactly as the executable would
     Run(Run),
@@ -68,7 +68,7 @@ pub enum Command {
     Bench(Bench),
     /// Run several processes of a program on this machine, as one job
     Launch(Launch),
-    /// Predict what training with many processes would come to
+    /// Predict how fast training with many processes would be
     Simulate(Simulate),
     /// List, check and compare checkpoints
     Ckpt(Ckpt),
@@ -76,7 +76,7 @@ pub enum Command {
     Gradcheck(Gradcheck),
     /// List the ops, or describe one
     Ops(Ops),
-    /// List what programs can run on here
+    /// List the devices that programs can run on here
     Devices,
     /// Print a completion script for a shell
     Completions(Completions),
@@ -85,11 +85,11 @@ pub enum Command {
 /// Options every command that reads a graph takes.
 #[derive(Args, Clone, Debug, Default)]
 pub struct Source {
-    /// Another value for a top-level `let` of the graph
+    /// Replace the value of a top-level `let` of the graph
     #[arg(long = "let", value_name = "NAME=VALUE")]
     pub lets: Vec<String>,
 
-    /// Refuse what the graph names outside of this folder: files it uses, reads and, where it
+    /// Refuse what the graph names outside of this folder: files it uses, reads and, when it
     /// runs, writes
     #[arg(long, value_name = "DIR")]
     pub sandbox: Option<PathBuf>,
@@ -109,8 +109,8 @@ pub struct Codegen {
     #[arg(long)]
     pub fast_math: bool,
 
-    /// On GPUs since Ampere, compute products of f32 on tensor cores, factors rounded to TF32 (10
-    /// bits behind the point)
+    /// On Ampere and newer GPUs, compute products of f32 on tensor cores, with factors rounded to
+    /// TF32 (10 bits after the point)
     #[arg(long)]
     pub tf32: bool,
 
@@ -123,24 +123,25 @@ pub struct Codegen {
     #[arg(long)]
     pub unchecked: bool,
 
-    /// Find the first operation that makes a NaN, or an infinity of finite numbers: checks
+    /// Find the first operation that makes a NaN, or an infinity from finite numbers: checks
     /// every result, and is slow
     #[arg(long, conflicts_with = "fast_math")]
     pub check_numerics: bool,
 
-    /// Memory the gradient of a loop may keep of its iterations at a time, as 64M or 2G; beyond it
-    /// iterations are computed again in the backward pass [default: all iterations are kept]
+    /// How much memory the gradient of a loop may use at a time to keep its iterations, such as
+    /// 64M or 2G; beyond it the backward pass recomputes iterations [default: keep all]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub loop_memory: Option<u64>,
 
-    /// Memory that variables and the working memory of a call may take together, as 64M or 2G;
-    /// an entry that needs more is an error that says where it needs most [default: any amount]
+    /// How much memory variables and the working memory of a call may take together, such as 64M
+    /// or 2G; an entry that needs more is an error that says where it needs most [default: any
+    /// amount]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub max_memory: Option<u64>,
 
-    /// Save memory in training steps: what the backward pass needs of the forward pass is kept in
-    /// part, and the rest computed a second time, with the same results. With `--max-memory`, as
-    /// little as it takes
+    /// Save memory in training steps: keep only part of what the backward pass needs of the
+    /// forward pass, and recompute the rest, with the same results. With `--max-memory`,
+    /// recompute as little as it takes
     #[arg(long)]
     pub recompute: bool,
 
@@ -148,7 +149,7 @@ pub struct Codegen {
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
 
-    /// Print what each step of the compiler took, to standard error
+    /// Print to standard error how long each step of the compiler took
     #[arg(long)]
     pub timings: bool,
 }
@@ -178,7 +179,7 @@ pub struct Compile {
     #[arg(value_name = "GRAPH")]
     pub graph: PathBuf,
 
-    /// Where to write; with several outputs, the name they are derived from
+    /// Where to write; with several outputs, the name to derive theirs from
     #[arg(short, long, value_name = "PATH")]
     pub output: Option<PathBuf>,
 
@@ -198,22 +199,22 @@ pub struct Compile {
     #[arg(long, value_name = "NAME")]
     pub prefix: Option<String>,
 
-    /// The processors the code is for
+    /// Which processors the code is for
     #[arg(long, value_enum, value_name = "CPU", default_value = "portable")]
     pub cpu: CpuKind,
 
-    /// The machine programs are for, as Rust names it, such as aarch64-unknown-linux-gnu or
-    /// x86_64-unknown-linux-musl [default: this one]; `cuda` adds code for NVIDIA's GPUs,
+    /// The machine the program is for, by its Rust name, such as aarch64-unknown-linux-gnu or
+    /// x86_64-unknown-linux-musl [default: this one]; `cuda` adds code for NVIDIA GPUs,
     /// alone or after a comma
     #[arg(long, value_name = "TRIPLE|cuda")]
     pub target: Option<String>,
 
-    /// GPUs whose own instructions may be used, such as sm_80,sm_90; older ones, down to
-    /// sm_70, can still run the program
+    /// GPUs whose special instructions the program may use, such as sm_80,sm_90; older ones,
+    /// down to sm_70, can still run it
     #[arg(long, value_delimiter = ',', value_name = "ARCH", value_parser = gpu_arch)]
     pub gpu_arch: Vec<u32>,
 
-    /// Make an executable that needs no library of the machine it runs on
+    /// Make an executable that needs no libraries from the machine it runs on
     #[arg(long = "static")]
     pub fixed: bool,
 
@@ -227,11 +228,11 @@ pub struct Compile {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum CpuKind {
-    /// New and old ones: versions of each kernel for SSE4.1, AVX2 and AVX-512, chosen when the program starts
+    /// New and old: versions of each kernel for SSE4.1, AVX2 and AVX-512, chosen when the program starts
     Portable,
-    /// Any of the last fifteen years: one version, smaller and slower
+    /// Any from the last fifteen years: one version, smaller and slower
     Baseline,
-    /// The one of this machine
+    /// The one in this machine
     Native,
 }
 
@@ -251,7 +252,7 @@ pub enum EmitKind {
     Graph,
     /// Which ops share a kernel (<name>.fused)
     Fused,
-    /// The kernels and other steps in their order, without memory (<name>.steps)
+    /// The kernels and other steps in order, without memory (<name>.steps)
     Steps,
     /// The kernels, as loop nests (<name>.kernels)
     Kernels,
@@ -261,9 +262,9 @@ pub enum EmitKind {
     Clif,
     /// Machine code, disassembled (<name>.s)
     Asm,
-    /// The kernels for NVIDIA's GPUs (<name>.ptx)
+    /// The kernels for NVIDIA GPUs (<name>.ptx)
     Ptx,
-    /// Which loops of the kernels are threads of a GPU (<name>.gpu-schedule)
+    /// Which loops of the kernels become GPU threads (<name>.gpu-schedule)
     GpuSchedule,
 }
 
@@ -281,7 +282,7 @@ pub struct Run {
     #[arg(value_name = "GRAPH")]
     pub graph: PathBuf,
 
-    /// The entry and its options, as the executable takes them; besides,
+    /// The entry and its options, as for the executable; in addition,
     /// `--fetch NAME` and `--feed NAME=VALUE` may name any node of the entry
     #[arg(value_name = "ARGS", trailing_var_arg = true, allow_hyphen_values = true)]
     pub args: Vec<String>,
@@ -291,18 +292,18 @@ pub struct Run {
 #[command(after_help = "Example:
   tfc new my-net --template convnet && cat my-net/README.md")]
 pub struct New {
-    /// The project's directory; its last part is the name of the graph
+    /// The project's directory; its last part becomes the name of the graph
     #[arg(value_name = "NAME")]
     pub path: PathBuf,
 
-    /// What to start from
+    /// Which template to start from
     #[arg(long, value_enum, value_name = "KIND", default_value = "mlp")]
     pub template: Template,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Template {
-    /// Dense layers on points of the plane
+    /// Dense layers on points in the plane
     Mlp,
     /// Convolutions on small pictures
     Convnet,
@@ -318,7 +319,7 @@ pub struct Check {
     #[arg(value_name = "GRAPH", required = true)]
     pub graphs: Vec<PathBuf>,
 
-    /// Fail on warnings, too
+    /// Fail on warnings too
     #[arg(long)]
     pub deny_warnings: bool,
 
@@ -342,7 +343,7 @@ pub struct Fmt {
   tfc opt mlp.graph                        the graph after each pass
   tfc opt mlp.graph --passes cse,dce       these passes alone
   tfc opt mlp.graph --explain              which rules made which node, and from which line
-  tfc opt mlp.graph --explain=json         the same, one object a line
+  tfc opt mlp.graph --explain=json         the same, one object per line
   tfc opt mlp.graph --last --timings       what each pass and each rule cost")]
 pub struct Opt {
     /// The graph file; `-` reads standard input
@@ -369,7 +370,7 @@ pub struct Opt {
     )]
     pub explain: Option<ExplainFormat>,
 
-    /// Do not use these rewrite rules, by the names `--explain` shows
+    /// Rewrite rules not to use, by the names that `--explain` shows
     #[arg(long, value_delimiter = ',', value_name = "RULE")]
     pub without: Vec<String>,
 
@@ -394,7 +395,7 @@ pub enum NodeOrder {
 pub enum ExplainFormat {
     /// One line per node
     Text,
-    /// One JSON object a line
+    /// One JSON object per line
     Json,
 }
 
@@ -449,7 +450,7 @@ pub struct Inspect {
 
 #[derive(Args, Debug)]
 pub struct Explain {
-    /// The code, such as E0203; all of them are listed without one
+    /// The code, such as E0203; without one, lists them all
     #[arg(value_name = "CODE")]
     pub code: Option<String>,
 }
@@ -457,7 +458,7 @@ pub struct Explain {
 #[derive(Args, Debug)]
 #[command(
     after_help = "A compiled program measures its entries with `bench ENTRY` and the same options, on data it \
-is fed. `--message-format json` gives one JSON object a line.
+is fed. `--message-format json` gives one JSON object per line.
 
 Examples:
   tfc bench mlp.graph train --dim B=64 --threads 1
@@ -478,19 +479,19 @@ pub struct Bench {
     #[arg(long = "dim", value_name = "NAME=SIZE")]
     pub dims: Vec<String>,
 
-    /// How long each entry is measured, such as 500ms or 2s
+    /// How long to measure each entry, such as 500ms or 2s
     #[arg(long, default_value = "1s", value_name = "DURATION", value_parser = duration)]
     pub time: Duration,
 
-    /// How many calls are measured, instead of --time
+    /// How many calls to measure, instead of --time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub calls: Option<u64>,
 
-    /// Calls before those measured
+    /// How many calls to make before measuring
     #[arg(long, default_value_t = bench::DEFAULT_WARMUP, value_name = "N")]
     pub warmup: usize,
 
-    /// Also what each step of a call takes, against the best this machine can do
+    /// Also show the time of each step of a call, compared with the best this machine can do
     #[arg(long)]
     pub by_step: bool,
 
@@ -506,7 +507,7 @@ pub struct Bench {
     #[arg(long, value_name = "DEVICE", value_parser = device)]
     pub device: Option<Choice>,
 
-    /// Run nothing: say what the data sheet of a GPU promises: a100, h100 or rtx4090
+    /// Run nothing, but estimate times from the data sheet of a GPU: a100, h100 or rtx4090
     #[arg(long, value_name = "GPU", value_parser = sheet)]
     pub estimate: Option<&'static Sheet>,
 
@@ -550,15 +551,15 @@ pub enum CkptAction {
     Ls {
         #[arg(value_name = "PATH")]
         path: PathBuf,
-        /// One JSON object a line
+        /// One JSON object per line
         #[arg(long)]
         json: bool,
     },
-    /// Hold every file against its hash; exits with 1 if one is torn
+    /// Compare every file with its hash; exits with 1 if one is torn
     Verify {
         #[arg(value_name = "PATH")]
         path: PathBuf,
-        /// One JSON object a line
+        /// One JSON object per line
         #[arg(long)]
         json: bool,
     },
@@ -568,7 +569,7 @@ pub enum CkptAction {
         a: PathBuf,
         #[arg(value_name = "B")]
         b: PathBuf,
-        /// One JSON object a line
+        /// One JSON object per line
         #[arg(long)]
         json: bool,
     },
@@ -647,16 +648,16 @@ pub struct Launch {
     #[arg(short = 'n', long = "workers", value_name = "N", default_value = "2", value_parser = workers)]
     pub workers: usize,
 
-    /// Parameter servers beside them
+    /// Number of parameter servers to run as well
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = servers)]
     pub ps: usize,
 
-    /// Start again from the last checkpoint when a process fails, this often at most: all
-    /// processes, or in a job with parameter servers the one
+    /// How often to restart from the last checkpoint, at most, when a process fails: all
+    /// processes, or, with parameter servers, only the one that failed
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub restarts: usize,
 
-    /// Threads of each process [default: the machine's, divided among them]
+    /// Threads of each process [default: the machine's cores, divided among them]
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
 
@@ -664,7 +665,7 @@ pub struct Launch {
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
 
-    /// Start nothing, and print what starts the job on a cluster
+    /// Start nothing; print a file that starts the job on a cluster
     #[arg(long, value_name = "WHERE")]
     pub print: Option<Manifest>,
 
@@ -679,7 +680,7 @@ pub enum SimulatedMode {
     Sync,
     /// Parameter servers; a step waits for all workers
     PsSync,
-    /// Parameter servers; each worker for itself
+    /// Parameter servers; no worker waits for others
     PsAsync,
     /// As ps-sync, with the gradients of all workers but `--spare`
     Backup,
@@ -728,11 +729,11 @@ pub struct Simulate {
     #[arg(long, value_name = "RATE", default_value = "10Gbit", value_parser = tfc_passes::cluster::bandwidth)]
     pub net: f64,
 
-    /// How long a message takes to be noticed
+    /// How long until a message is noticed
     #[arg(long, value_name = "TIME", default_value = "30us", value_parser = tfc_passes::cluster::latency)]
     pub latency: f64,
 
-    /// Now and then a worker is slow: how often, and how many times as long its step then takes
+    /// How often a worker is slow, and how many times as long its step then takes
     #[arg(long, value_name = "CHANCE:FACTOR", value_parser = straggler)]
     pub straggler: Option<crate::simulate::Straggler>,
 
@@ -744,12 +745,12 @@ pub struct Simulate {
     #[arg(long = "dim", value_name = "NAME=SIZE")]
     pub dims: Vec<String>,
 
-    /// How long a step of one worker takes, instead of measuring it
+    /// How long a step of one worker takes; do not measure it
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub step: Option<Duration>,
 
-    /// Also run 1, 2 and 4 processes in mode `sync` here, and say how far a prediction of that
-    /// was off
+    /// Also run 1, 2 and 4 processes here in mode `sync`, and report how far off a prediction of
+    /// that was
     #[arg(long)]
     pub check: bool,
 

@@ -25,7 +25,7 @@ fn manifests(path: &Path) -> Result<Vec<PathBuf>> {
     }
     let listing = checkpoint::list(path)?;
     for (_, file) in &listing.unfinished {
-        super::tell(&format!("note: `{}` was not saved to the end\n", file.display()));
+        super::tell(&format!("note: `{}` was not saved completely\n", file.display()));
     }
     if listing.checkpoints.is_empty() {
         checkpoint::find(path)?;

@@ -91,7 +91,7 @@ fn started(
             if !over && args.restarts > 0 && !saved {
                 super::tell(
                     "note: the job is not started again: without `--checkpoint-dir` there is \
-                     nothing to go on from\n",
+                     nothing to continue from\n",
                 );
             }
             return Ok(Done { text: String::new(), code: u8::try_from(code).unwrap_or(1) });
@@ -502,7 +502,7 @@ fn end_late(
 ) {
     let Some(at) = who.iter().position(|w| *w == of) else { return };
     if !gone[at] && since[at].is_none_or(|s| s.elapsed() > FRESH) {
-        super::tell(&format!("note: {of} does not answer: it is ended\n"));
+        super::tell(&format!("note: {of} does not answer, so it is killed\n"));
         stop(std::slice::from_mut(&mut children[at]), true);
     }
 }

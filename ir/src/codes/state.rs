@@ -6,36 +6,37 @@ pub const CODES: &[Code] = &[
     graph(
         "E0401",
         "an initialiser that needs a call",
-        "Initialisers run once, when the program starts, before any entry is called: what is fed or \
-         computed in a call is not there.",
+        "Initialisers run once, when the program starts, before any entry is called, so they \
+         cannot use what is fed or computed in a call.",
         "model g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = x\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
         "model g(x: f32[3]) -> f32[3] {\n  var m: f32[3] = zeros\n  assign(m, x)\n  return m\n}\nentry f(x: f32[3]) -> f32[3] {\n  return g(x)\n}\n",
     ),
     graph(
         "E0402",
         "not a variable",
-        "Only variables, declared with `var`, can be written. Everything else has one value.",
+        "Only variables, declared with `var`, can be written. Everything else keeps its one value.",
         "entry f(x: f32[3]) {\n  assign(x, x + 1)\n}\n",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  assign(w, x + 1)\n}\n",
     ),
     graph(
         "E0403",
         "a variable without a fixed shape",
-        "A variable outlives the calls, and they may differ in the sizes known only at run time.",
+        "A variable outlives calls, and the sizes known only at run time may differ between calls.",
         "dim B\nvar w: f32[B] = zeros\nentry f(x: f32[B]) -> f32[B] {\n  return x + w\n}\n",
         "dim B\nvar w: f32[1] = zeros\nentry f(x: f32[B]) -> f32[B] {\n  return x + w\n}\n",
     ),
     graph(
         "E0404",
-        "an initial value of another type",
-        "The initial value has the variable's element type and shape, or is one number for all.",
+        "an initial value of a different type",
+        "The initial value must have the variable's element type and shape, or be one number for \
+         all elements.",
         "var w: f32[3] = [1, 2]\nentry f() -> f32[3] {\n  return w\n}\n",
         "var w: f32[3] = [1, 2, 3]\nentry f() -> f32[3] {\n  return w\n}\n",
     ),
     graph(
         "E0405",
         "a variable without an initial value",
-        "Nothing is left undefined: say `= zeros` if that is meant.",
+        "Nothing is left undefined: write `= zeros` if that is what you mean.",
         "var w: f32[3]\nentry f() -> f32[3] {\n  return w\n}\n",
         "var w: f32[3] = zeros\nentry f() -> f32[3] {\n  return w\n}\n",
     ),
@@ -49,7 +50,7 @@ pub const CODES: &[Code] = &[
     graph(
         "E0407",
         "`=` on a variable",
-        "`=` gives a value a name. Writing a variable is `assign(w, x)`, `w += x` or `w -= x`.",
+        "`=` gives a value a name. To write a variable, use `assign(w, x)`, `w += x` or `w -= x`.",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  w = x\n}\n",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  assign(w, x)\n}\n",
     ),
@@ -64,7 +65,7 @@ pub const CODES: &[Code] = &[
     graph(
         "E0409",
         "a variable trained twice",
-        "The list after `over` names each variable once.",
+        "The list after `over` may name each variable only once.",
         "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w, w] with optim.sgd(lr: 0.1)\n}\n",
         "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
     ),
@@ -85,15 +86,16 @@ pub const CODES: &[Code] = &[
     graph(
         "E0412",
         "one variable, two types",
-        "A model has one set of weights, so all its calls must agree on the shapes of the weights. \
-         A layer that is called with other shapes is another layer: declare a model of it for each.",
+        "A model has one set of weights, so all its calls must agree on the shapes of the \
+         weights. If you call a layer with other shapes, it is another layer: declare a model of \
+         it for each.",
         "layer g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nmodel a = g()\nentry f(x: f32[3]) -> f32[3] {\n  return a(x)\n}\nentry h(x: f32[4]) -> f32[4] {\n  return a(x)\n}\n",
         "layer g(x: f32[N]) -> f32[N] {\n  var m: f32[N] = zeros\n  m += x\n  return m\n}\nmodel a = g()\nmodel b = g()\nentry f(x: f32[3]) -> f32[3] {\n  return a(x)\n}\nentry h(x: f32[4]) -> f32[4] {\n  return b(x)\n}\n",
     ),
     graph(
         "E0413",
         "not a device",
-        "A device is named by up to three parts, in this order: `/job:NAME`, `/task:N`, and `/cpu:N` \
+        "A device name has up to three parts, in this order: `/job:NAME`, `/task:N`, and `/cpu:N` \
          or `/gpu:N`.",
         "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1 on \"cpu0\"\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = x + 1 on \"/cpu:0\"\n  return y\n}\n",
@@ -102,7 +104,7 @@ pub const CODES: &[Code] = &[
         "E0414",
         "not an optimizer",
         "An optimizer is a function whose first parameter is a variable and whose second is its \
-         gradient; the others are given after `with`.",
+         gradient; you give the other parameters after `with`.",
         "use nn\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with nn.softmax()\n}\n",
         "use optim\nvar w: f32[3] = zeros\nentry f(x: f32[3]) {\n  minimize sum(w * x) over [w] with optim.sgd(lr: 0.1)\n}\n",
     ),
@@ -110,20 +112,20 @@ pub const CODES: &[Code] = &[
         "E0415",
         "a device the program does not have",
         "`on` says where a variable, a queue or a node lives: on the CPU of the process, \
-         `/cpu:0`, or on a GPU, `/gpu:0` and so on. Whether there is such a GPU is known when the \
-         program runs. A placement anywhere else, or of a queue on a GPU, would have to be ignored, \
-         so it is an error when the graph is compiled. `tfc check` and `tfc opt` take any \
-         placement, and every pass keeps it.",
+         `/cpu:0`, or on a GPU, `/gpu:0` and so on. Whether that GPU exists is known only at run \
+         time. Any other placement, or a queue on a GPU, would have to be ignored, so it is a \
+         compile-time error. `tfc check` and `tfc opt` accept any placement, and every pass keeps \
+         it.",
         "entry f(x: f32[3]) -> (y: f32[3]) {\n  on \"/cpu:0\" {\n    y = x + 1.0\n  }\n  return y\n}\n",
         "sed 's/cpu:0/cpu:3/' m.graph > n.graph; tfc run n.graph f --feed x=[1,2,3]",
         "tfc run m.graph f --feed x=[1,2,3]",
     ),
     command(
         "E0416",
-        "a placement that cannot be",
-        "`on` always wins, so two of them that cannot both be true are an error: a variable and \
-         what writes it are on one task, what a loop or a branch does is on one task, and a task \
-         that `on` names must be in the cluster.",
+        "an impossible placement",
+        "`on` always wins, so two placements that contradict each other are an error: a variable \
+         and what writes it must be on one task, what a loop or a branch does must be on one \
+         task, and a task that `on` names must be in the cluster.",
         "var w: f32[2] = zeros on \"/job:ps/task:0\"\nentry f(x: f32[2]) {\n  assign(w, x) on \"/job:ps\"\n}\n",
         "printf '[job.ps]\\ntasks = [\"a:1\", \"b:1\"]\\n' > c.toml; \
          sed 's@\"/job:ps\"@\"/job:ps/task:1\"@' m.graph > n.graph; \
@@ -134,9 +136,9 @@ pub const CODES: &[Code] = &[
     command(
         "E0417",
         "a loop or a branch on two tasks",
-        "All of a `while` or an `if` runs on one task: what it is given is sent there before it, \
-         and its results from there. A `while` on two tasks would have to send its condition in \
-         every iteration.",
+        "A `while` or an `if` runs entirely on one task: its inputs are sent there before it, and \
+         its results are sent from there. A `while` on two tasks would have to send its condition \
+         in every iteration.",
         "entry f(x: f32[2]) -> (y: f32[2]) {\n  (_i, y) = while (i = 0, y = x) i < 3 {\n    \
          z = exp(y) on \"/job:a/task:0\"\n    w = cos(z) on \"/job:a\"\n    \
          yield i + 1, w\n  }\n  return y\n}\n",
@@ -149,8 +151,9 @@ pub const CODES: &[Code] = &[
     graph(
         "E0418",
         "a message outside of the part of a task",
-        "`send` and `recv` are what the compiler joins the parts of a graph with when it cuts it \
-         for a cluster. They mean something only in such a part, an entry that is on a task.",
+        "`send` and `recv` are the ops with which the compiler joins the parts of a graph that it \
+         cuts for a cluster. They mean something only in such a part, that is, in an entry placed \
+         on a task.",
         "entry f(x: f32[2]) {\n  send(x, to: \"/job:a/task:1\")\n}\n",
         "entry f(x: f32[2]) on \"/job:a/task:0\" {\n  send(x, to: \"/job:a/task:0\")\n}\n",
     ),
@@ -169,57 +172,57 @@ pub const CODES: &[Code] = &[
     late(
         "E0430",
         "an op on a variable without one",
-        "The op reads or writes a variable and is not given one.",
+        "The op reads or writes a variable but was not given one.",
     ),
     graph(
         "E0431",
         "a value that does not fit the variable",
-        "What is written has the variable's type. A smaller value is repeated; a larger one must be \
-         reduced first, above all along axes of run-time size.",
+        "What you write to a variable must have the variable's type. A smaller value is repeated; \
+         reduce a larger one first, above all along axes of run-time size.",
         "dim B\nvar w: f32[3] = zeros\nentry f(x: f32[B, 3]) {\n  assign(w, x)\n}\n",
         "dim B\nvar w: f32[3] = zeros\nentry f(x: f32[B, 3]) {\n  assign(w, mean(x, axis: 0))\n}\n",
     ),
     graph(
         "E0432",
         "adding to a variable of truth values",
-        "A variable that is added to holds numbers.",
+        "You can add only to a variable that holds numbers.",
         "var done: bool[] = false\nentry f(x: i32[]) {\n  done += x\n}\n",
         "var count: i32[] = 0\nentry f(x: i32[]) {\n  count += x\n}\n",
     ),
     graph(
         "E0433",
         "branches that differ",
-        "Both branches of an `if` yield the same number of values of the same types, since either \
-         may be what the rest gets.",
+        "Both branches of an `if` must yield the same number of values with the same types, since \
+         the rest of the graph may get either.",
         "entry f(x: f32[3], c: bool[]) -> f32[3] {\n  y = if c { yield x } else { yield sum(x) }\n  return y\n}\n",
         "entry f(x: f32[3], c: bool[]) -> f32[3] {\n  y = if c { yield x } else { yield -x }\n  return y\n}\n",
     ),
     graph(
         "E0434",
         "a condition that is not one truth value",
-        "The condition of a `while` is one `bool[]`.",
+        "The condition of a `while` must be a single `bool[]`.",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) a < 9 { yield a + 1 }\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + 1 }\n  return y\n}\n",
     ),
     graph(
         "E0435",
         "a carried value that changes its type",
-        "What a `while` carries keeps its number, types and shapes in every iteration.",
+        "The values that a `while` carries must keep their number, types and shapes in every \
+         iteration.",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield sum(a) }\n  return y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = while (a = x) any(a < 9) { yield a + sum(a) }\n  return y\n}\n",
     ),
     graph(
         "E0440",
         "not a queue",
-        "`enqueue`, `dequeue` and their like work on what is declared with `queue` or `reader`.",
+        "`enqueue`, `dequeue` and the like work only on a `queue` or a `reader`.",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  enqueue(w, x)\n}\n",
         "queue q: fifo(f32[3], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x)\n}\n",
     ),
     graph(
         "E0441",
         "a queue used as a value",
-        "A queue holds elements but is not one: they are taken out by `dequeue` and \
-         `dequeue_many`.",
+        "A queue holds elements but is not one: take them out with `dequeue` or `dequeue_many`.",
         "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return q * 2\n}\n",
         "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q) * 2\n}\n",
     ),
@@ -234,15 +237,15 @@ pub const CODES: &[Code] = &[
     graph(
         "E0443",
         "an option a queue or reader does not take",
-        "A queue needs its capacity: producers wait when it is full. A reader needs its files, and \
-         keys where the format has names.",
+        "A queue needs a capacity, because producers wait when it is full. A reader needs its \
+         files, and keys if the format has names.",
         "queue q: fifo(f32[3])\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
         "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
     ),
     graph(
         "E0444",
         "elements without fixed shapes",
-        "A queue outlives the calls whose sizes differ, so its elements have fixed shapes. One \
+        "A queue outlives calls, whose sizes differ, so its elements need fixed shapes. One \
          element is one example; `dequeue_many` makes batches of them.",
         "dim B\nqueue q: fifo(f32[B, 3], capacity: 8)\nentry f(x: f32[B, 3]) {\n  enqueue(q, x)\n}\n",
         "dim B\nqueue q: fifo(f32[3], capacity: 8)\nentry f(x: f32[B, 3]) {\n  enqueue_many(q, x)\n}\n",
@@ -250,110 +253,112 @@ pub const CODES: &[Code] = &[
     graph(
         "E0445",
         "parts that do not fit the queue",
-        "An element has the parts of the queue's declaration, in order, with exactly their types. \
-         `enqueue_many` takes one more axis in front, the same for all parts.",
+        "An element must have the parts of the queue's declaration, in order, with exactly their \
+         types. `enqueue_many` takes one more axis in front, the same for all parts.",
         "queue q: fifo(f32[3], i32[], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x)\n}\n",
         "queue q: fifo(f32[3], i32[], capacity: 8)\nentry f(x: f32[3]) {\n  enqueue(q, x, 1)\n}\n",
     ),
     graph(
         "E0446",
         "more elements than the queue can hold",
-        "A batch is taken at once, so the queue must be able to hold it. A `shuffle` queue draws \
-         each element among `min`, and needs that many besides.",
+        "A batch is taken all at once, so the queue must be able to hold it. A `shuffle` queue \
+         draws each element from `min` waiting ones, and needs room for that many more.",
         "queue q: fifo(f32[3], capacity: 8)\nentry f() -> f32[64, 3] {\n  return dequeue_many(q, count: 64)\n}\n",
         "queue q: fifo(f32[3], capacity: 128)\nentry f() -> f32[64, 3] {\n  return dequeue_many(q, count: 64)\n}\n",
     ),
     graph(
         "E0447",
         "a reader that is written to",
-        "The records of a reader come from its files; they can only be taken.",
+        "The records of a reader come from its files; you can only take them out.",
         "reader r: csv(\"data.csv\", f32[3])\nentry f(x: f32[3]) {\n  enqueue(r, x)\n}\n",
         "reader r: csv(\"data.csv\", f32[3])\nentry f(x: f32[3]) -> f32[3] {\n  return dequeue(r) + x\n}\n",
     ),
     graph(
         "E0448",
         "a runner with parameters or results",
-        "A runner is called by nobody: it runs by itself, again and again, while what it puts into \
-         queues is needed.",
+        "Nobody calls a runner: the program runs it again and again as long as something needs \
+         what it puts into queues.",
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill(x: f32[3]) {\n  enqueue(q, x)\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
     ),
     graph(
         "E0449",
         "a priority queue without priorities",
-        "The first part of a priority queue is an `i64[]`; the smallest leaves first.",
+        "The first part of a priority queue's elements must be an `i64[]`; the smallest leaves \
+         first.",
         "queue q: priority(f32[3], capacity: 8)\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
         "queue q: priority(i64[], f32[3], capacity: 8)\nentry f() -> f32[3] {\n  (_, x) = dequeue(q)\n  return x\n}\n",
     ),
     graph(
         "E0450",
         "a runner that fills no queue",
-        "A runner is started when an entry takes from a queue the runner fills. One that fills none \
-         would never run.",
+        "The program starts a runner when an entry takes from a queue that the runner fills. A \
+         runner that fills none would never run.",
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  print(1.0)\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
         "queue q: fifo(f32[3], capacity: 8)\nrunner fill() {\n  enqueue(q, ones(shape: [3]))\n}\nentry f() -> f32[3] {\n  return dequeue(q)\n}\n",
     ),
     graph(
         "E0451",
-        "a model of something that is no layer",
-        "`model q = critic(units: 64)` makes a model of a layer: one set of the layer's weights \
-         under a name. A function has no weights, and a model has its one set already.",
+        "a model of something that is not a layer",
+        "`model q = critic(units: 64)` makes a model from a layer: one set of the layer's weights \
+         under a name. A function has no weights, and a model already has its own set.",
         "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nmodel other = net()\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return other(x)\n}\n",
         "use layer\nlayer net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nmodel other = net()\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return other(x)\n}\n",
     ),
     graph(
         "E0453",
-        "one optimizer twice for one variable",
-        "What an optimizer remembers goes by its name and the variable: `adam.w.m`. When one entry \
-         trains a variable in two places with the same optimizer, it is not clear whether the \
-         second goes on with what the first remembers. `as` says so: two names for two states, one \
-         name at both places for one.",
+        "one optimizer used twice for one variable",
+        "An optimizer's state is identified by the optimizer's name and the variable: `adam.w.m`. \
+         If one entry trains a variable in two places with the same optimizer, it is not clear \
+         whether the second should continue with the state of the first. Use `as` to say so: two \
+         names for two states, or the same name in both places for one state.",
         "use optim\nvar w: f32[3] = ones\nentry f() {\n  minimize sum(w * w) over [w] with optim.adam(lr: 0.1)\n  minimize sum(w) over [w] with optim.adam(lr: 0.1)\n}\n",
         "use optim\nvar w: f32[3] = ones\nentry f() {\n  minimize sum(w * w) over [w] with optim.adam(lr: 0.1) as first\n  minimize sum(w) over [w] with optim.adam(lr: 0.1) as second\n}\n",
     ),
     graph(
         "E0454",
         "a path that leads to no variable",
-        "The variables of a model are named by the way to them: the model, the calls of layers in \
-         it, the variable. They come to be when an entry calls the model, in whatever order the \
-         entries stand; `--signature` lists them.",
+        "The name of a model's variable is the path to it: the model, then the calls of layers in \
+         it, then the variable. The variables exist once an entry calls the model, whatever the \
+         order of the entries; `--signature` lists them.",
         "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\nentry size() -> f32[] {\n  return sum(net.dense.weight ** 2)\n}\n",
         "use layer\nmodel net(x: f32[2, 3]) {\n  return layer.dense(x, units: 4)\n}\nentry f(x: f32[2, 3]) -> f32[2, 4] {\n  return net(x)\n}\nentry size() -> f32[] {\n  return sum(net.dense.w ** 2)\n}\n",
     ),
     graph(
         "E0455",
         "a name where there is nothing to name",
-        "`as` after a call names the weights of a layer, or the state of an optimizer. Models, \
-         functions and ops make no variables by being called. (A value gets a name by `name = ..`.)",
+        "`as` after a call names the weights of a layer or the state of an optimizer. Calling a \
+         model, a function or an op makes no variables. (To name a value, write `name = ..`.)",
         "entry f(x: f32[3]) -> f32[3] {\n  return relu(x) as y\n}\n",
         "entry f(x: f32[3]) -> f32[3] {\n  y = relu(x)\n  return y\n}\n",
     ),
     graph(
         "E0460",
         "something saved without a name",
-        "`save` writes tensors under names: a variable's, or the one a value has in the text.",
+        "`save` writes each tensor under a name: a variable's name, or the name a value has in \
+         the text.",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  save(w + x, path: \"sum\")\n}\n",
         "var w: f32[3] = zeros\nentry f(x: f32[3]) {\n  sum = w + x\n  save(sum, path: \"sum\")\n}\n",
     ),
     graph(
         "E0461",
         "an empty path",
-        "`save` and `restore` need the name of a file.",
+        "`save` and `restore` need a file name.",
         "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"\")\n}\n",
         "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"w\")\n}\n",
     ),
     graph(
         "E0462",
         "names that do not fit what is saved",
-        "Each tensor of a file has a name of its own.",
+        "Each tensor in a file needs its own name.",
         "var w: f32[3] = zeros\nentry f() {\n  save(w, w, path: \"w\")\n}\n",
         "var w: f32[3] = zeros\nentry f() {\n  save(w, path: \"w\")\n}\n",
     ),
     command(
         "E0463",
         "an output that would replace a source",
-        "What is compiled is never written over the graph it comes from, nor over a file that the \
-         graph uses, also where a link leads to one. Choose another name with `-o`.",
+        "tfc never writes its output over the graph it compiles, nor over a file that the graph \
+         uses, even through a link. Choose another name with `-o`.",
         "graph m\nentry f(x: f32[2]) -> f32[2] {\n  return x + 1\n}\n",
         "tfc compile m.graph -o m.graph",
         "tfc compile m.graph -o m",
@@ -361,63 +366,66 @@ pub const CODES: &[Code] = &[
     graph(
         "E0470",
         "the lists of a `for` differ in length",
-        "`for a in x, b in y` takes an item of each list in every iteration, so the lists have one length.",
+        "`for a in x, b in y` takes one item of each list in every iteration, so the lists must \
+         have the same length.",
         "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0, 3.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
         "entry f(a: f32[2], b: f32[2]) -> f32[] {\n  s = 0.0\n  for x in [a, b], k in [1.0, 2.0] {\n    s = s + k * sum(x)\n  }\n  return s\n}\n",
     ),
     graph(
         "E0471",
-        "a `for` over something else than a list",
-        "`for` is written out when the graph is compiled: it goes over a list, several results, or a \
-         range of whole numbers. Rows of a tensor and lengths known at run time need `while`.",
+        "a `for` over something other than a list",
+        "`for` is written out at compile time: it goes over a list, several results, or a range \
+         of whole numbers. Use `while` for the rows of a tensor and for lengths known only at run \
+         time.",
         "entry f(x: f32[3]) -> f32[] {\n  s = 0.0\n  for v in x {\n    s = s + v\n  }\n  return s\n}\n",
         "entry f(x: f32[3]) -> f32[] {\n  s = 0.0\n  for i in 0..3 {\n    s = s + x[i]\n  }\n  return s\n}\n",
     ),
     graph(
         "E0472",
         "a `for` with too many iterations",
-        "Each iteration of a `for` becomes nodes of the graph. A long loop is a `while`.",
+        "Each iteration of a `for` becomes nodes of the graph. Use `while` for a long loop.",
         "entry f(x: f32[]) -> f32[] {\n  for i in 0..1000000 {\n    x = x * 0.5\n  }\n  return x\n}\n",
         "entry f(x: f32[]) -> f32[] {\n  (n, y) = while (i = 0, y = x) i < 1000000 {\n    yield i + 1, y * 0.5\n  }\n  return y\n}\n",
     ),
     graph(
         "E0473",
-        "`through` something else than a function of gradients",
-        "What stands after `through` takes the list of gradients, in the order of the variables, and \
-         returns a list with one for each.",
+        "`through` something other than a function of gradients",
+        "`through` needs a function that takes the list of gradients, in the order of the \
+         variables, and returns a list with one for each.",
         "use optim\nvar w: f32[3] = ones\nfunc half(grads) {\n  return grads[0] * 0.5\n}\nentry f(x: f32[3]) {\n  minimize sum(x * w) over [w] through half with optim.sgd\n}\n",
         "use optim\nvar w: f32[3] = ones\nfunc half(grads) {\n  return [g * 0.5 for g in grads]\n}\nentry f(x: f32[3]) {\n  minimize sum(x * w) over [w] through half with optim.sgd\n}\n",
     ),
     late(
         "E0490",
         "a limit of the compiler",
-        "The graph is right, but something in it is beyond what this version compiles. The message says what.",
+        "The graph is correct, but something in it is beyond what this version compiles. The \
+         message says what.",
     ),
     late(
         "E0491",
         "a value for a `let` the graph does not have",
-        "`--let NAME=VALUE` gives another value to a top-level `let` of the graph file. Lets of the \
-         libraries it uses keep theirs.",
+        "`--let NAME=VALUE` replaces the value of a top-level `let` in the graph file. Lets in \
+         the libraries it uses keep theirs.",
     ),
     late(
         "E0492",
         "a value for a `let` that is not one expression",
-        "What stands after the `=` of `--let NAME=VALUE` is one expression of the language: a number, \
-         a list such as `[1, 2]`, `true`, or arithmetic with them.",
+        "The text after the `=` of `--let NAME=VALUE` must be one expression of the language: a \
+         number, a list such as `[1, 2]`, `true`, or arithmetic with them.",
     ),
     graph(
         "E0493",
         "nothing to train under a name",
-        "`over` lists variables, models and parts of models. What is named has no variables, or the \
-         loss does not depend on them.",
+        "`over` lists variables, models and parts of models. The one you named has no variables, \
+         or the loss does not depend on them.",
         "use optim\nfunc net(x: f32[3]) -> f32[3] {\n  return x * x\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
         "use optim\nmodel net(x: f32[3]) -> f32[3] {\n  var w: f32[3] = ones\n  return x * w\n}\nentry f(x: f32[3]) {\n  minimize sum(net(x)) over [net] with optim.sgd(lr: 0.1)\n}\n",
     ),
     graph(
         "E0494",
         "a name's seed without a variable",
-        "`name_seed` is a number made of the name of the variable that gets its first value. Where \
-         there is none, write a seed.",
+        "`name_seed` is a number computed from the name of the variable that is being \
+         initialised. Where there is no such variable, write a seed.",
         "use init\nentry f() -> f32[3] {\n  x: f32[3] = init.normal()\n  return x\n}\n",
         "use init\nentry f() -> f32[3] {\n  x: f32[3] = init.normal(seed: 1)\n  return x\n}\n",
     ),

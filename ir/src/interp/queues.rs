@@ -144,7 +144,7 @@ impl Machine<'_> {
             return Err(Error::new(
                 "E0562",
                 format!(
-                    "this would wait without end: the queue `{name}` is full, and no runner takes from it"
+                    "this would wait forever: the queue `{name}` is full, and no runner takes from it"
                 ),
             ));
         }
@@ -174,7 +174,7 @@ impl Machine<'_> {
                 return Err(Error::new(
                     "E0562",
                     format!(
-                        "this would wait without end: the queue `{name}` has too few elements, and no runner fills it"
+                        "this would wait forever: the queue `{name}` has too few elements, and no runner fills it"
                     ),
                 ));
             }

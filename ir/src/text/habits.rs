@@ -62,8 +62,8 @@ pub(super) fn element_type(word: &str) -> Option<&'static str> {
 /// A value that other languages have under this name.
 pub(super) fn value(name: &str) -> Option<(Option<&'static str>, &'static str)> {
     Some(match name {
-        "True" | "TRUE" => (Some("true"), "truth values are written small"),
-        "False" | "FALSE" => (Some("false"), "truth values are written small"),
+        "True" | "TRUE" => (Some("true"), "truth values are written in lower case"),
+        "False" | "FALSE" => (Some("false"), "truth values are written in lower case"),
         "None" | "null" | "nil" | "NULL" | "nullptr" | "undefined" => (
             None,
             "there is no empty value; a parameter that may be left out has a default: \
@@ -228,7 +228,7 @@ impl Parser<'_> {
                 );
             }
             Tok::Colon if matches!(self.peek(1).tok, Tok::Eof) || self.peek(1).newline => {
-                return Some(error("a block stands in braces").at(span, "`:` opens no block").fix(
+                return Some(error("a block goes in braces").at(span, "`:` opens no block").fix(
                     "open it with `{` and close it with `}`",
                     span,
                     " {",

@@ -95,7 +95,7 @@ impl Parser<'_> {
         }
         let span = self.span();
         let _ = self.report(
-            Diag::error("E0104", format!("`{}` stands at the top level", self.word()))
+            Diag::error("E0104", format!("`{}` belongs at the top level", self.word()))
                 .at(span, "expected a statement")
                 .help("move it out; a function sees the file's variables, and what it is given"),
         );
@@ -148,7 +148,7 @@ impl Parser<'_> {
                 let (span, name) = (self.span(), self.peek(1).span);
                 let cut = Span { hi: name.lo, ..span };
                 return Err(self.report(
-                    Diag::error("E0104", "`let` stands at the top level")
+                    Diag::error("E0104", "`let` belongs at the top level")
                         .at(span, "expected a statement")
                         .fix("a statement names a value by itself", cut, ""),
                 ));

@@ -149,7 +149,7 @@ fn settle(cluster: &Cluster, claims: &[Claim]) -> Result<Vec<usize>, Box<Diag>> 
         let other = other.unwrap_or(&claims[0]);
         let diag = match claim.inside || other.inside {
             true => Diag::error("E0417", "a loop or a branch is on two tasks")
-                .help("compute it on one of them; what it uses and gives is sent by itself"),
+                .help("compute it on one of them; what it uses and gives is sent automatically"),
             false => Diag::error("E0416", "what must be on one task is placed on two"),
         };
         return Err(Box::new(

@@ -254,7 +254,7 @@ pub fn fit_some(
                 e = e.note(format!("the file also has {unused}"));
             }
             return Err(e.help(
-                "`--restore-map NEW=OLD` tells other names; `--partial` leaves the rest as \
+                "`--restore-map NEW=OLD` maps names; `--partial` leaves the rest as \
                  initialised",
             ));
         }

@@ -231,7 +231,7 @@ pub(super) fn run(
 
 /// Rows from before a resume are not there.
 fn lost(name: &str, from: usize, epoch: usize) -> Error {
-    Error::data("E0589", format!("result `{name}` will not be whole"))
+    Error::data("E0589", format!("result `{name}` will not be complete"))
         .note(format!(
             "it begins with example {from} of epoch {epoch}: the rows before are of the run that \
              was resumed, which did not keep them"

@@ -94,7 +94,7 @@ impl<'a> Checkpoints<'a> {
             session.warn(console, e);
         }
         for path in &newest.unfinished {
-            let text = format!("`{}` was not saved to the end: it is not used", path.display());
+            let text = format!("`{}` was not saved completely, so it is not used", path.display());
             session.say(console, &text);
         }
         match newest.found {

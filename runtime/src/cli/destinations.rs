@@ -45,7 +45,7 @@ fn state_name(session: &Session<'_>, path: &Path) -> Result<()> {
         return Err(match (checkpoints, writes) {
             (true, false) => e.help(format!("take its newest checkpoint: `--restore {shown}`")),
             (true, true) => e.help(format!(
-                "go on with the run it holds: `--checkpoint-dir {shown} --resume`, or begin with \
+                "continue the run it holds: `--checkpoint-dir {shown} --resume`, or begin with \
                  its newest checkpoint: `--restore {shown}`"
             )),
             (false, _) => e.help(format!("name a file: `--state {shown}/state.safetensors`")),

@@ -212,7 +212,7 @@ impl Batches {
                 ErrorCode::CANNOT_SHARE,
                 format!("a batch of {batch} cannot be shared by {} workers", place.1),
             )
-            .help(format!("take at least {smallest}, or fewer workers")));
+            .help(format!("use at least {smallest}, or fewer workers")));
         }
         Ok(Batches {
             per_epoch: data.batches(0, batch, smallest).max(1) as u64,

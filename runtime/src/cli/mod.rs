@@ -283,7 +283,7 @@ fn find_entry(plan: &Plan, name: &str) -> Result<usize> {
         list(names.iter().copied())
     ));
     if plan.entries.iter().any(|e| e.runner && e.name == name) {
-        e = e.note(format!("`{name}` is a runner: it runs by itself when an entry needs it"));
+        e = e.note(format!("`{name}` is a runner: it runs automatically when an entry needs it"));
         return Err(e);
     }
     Err(match closest(name, names.into_iter().chain(["bench"])) {

@@ -91,7 +91,7 @@ fn can_be_resumed(
     }
     let resumes = checkpoints.resumes();
     let text = match resumes {
-        true => "the data of this run cannot be gone on with where it stopped",
+        true => "this run cannot continue its data where it stopped",
         false => "this run cannot be resumed with the data that would have come next",
     };
     let mut e = Error::data("E0591", text);
@@ -100,7 +100,7 @@ fn can_be_resumed(
     }
     if resumes && !session.args.resume_anyway {
         return Err(e.help(
-            "`--resume-anyway` goes on with the saved variables and whatever data comes; \
+            "`--resume-anyway` continues with the saved variables and whatever data comes; \
              `--restore` starts a new run with them",
         ));
     }
@@ -295,7 +295,7 @@ fn steps(
 
 /// Rows from before a resume are not there.
 fn lost(name: &str, from: usize) -> Error {
-    Error::data("E0589", format!("result `{name}` will not be whole"))
+    Error::data("E0589", format!("result `{name}` will not be complete"))
         .note(format!(
             "it begins after step {from}: the rows before are of the run that was resumed, which \
              did not keep them"

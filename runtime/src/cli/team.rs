@@ -414,7 +414,7 @@ impl Team {
             ErrorCode::CANNOT_SHARE,
             format!("a batch of {batch} cannot be shared by {all} workers"),
         )
-        .help(format!("take at least {least}, or fewer workers")))
+        .help(format!("use at least {least}, or fewer workers")))
     }
 
     /// The part of the examples `lo..hi` of a step that is ours.
@@ -514,5 +514,5 @@ pub(super) fn nothing_to_share(e: &Entry, size: usize) -> Error {
         format!("`{}` has nothing that {size} workers could do together", e.name),
     )
     .note("it trains nothing: there are no gradients to average, and no `all_reduce`")
-    .help("run it by itself, or with `--mode local` in every process")
+    .help("run it alone, or with `--mode local` in every process")
 }

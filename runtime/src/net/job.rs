@@ -250,7 +250,7 @@ type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 fn wrong(convention: &str, what: &str) -> Error {
     Error::usage(ErrorCode::BAD_JOB, format!("{convention}: {what}"))
         .note("the environment says that this process is one of several")
-        .help("`--mode local` takes no notice of it")
+        .help("`--mode local` ignores it")
 }
 
 fn count(env: Env<'_>, name: &'static str) -> Result<Option<usize>> {

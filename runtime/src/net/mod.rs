@@ -533,7 +533,7 @@ fn accuse(worker: usize) {
 pub(crate) fn lost(peer: usize, moment: &Moment<'_>, why: &str) -> Error {
     let e = Error::peer(ErrorCode::PEER_LOST, format!("worker {peer} is gone: {why}"));
     about(e.concerning(Party::Worker(peer)), moment)
-        .help("its own output says why it ended; `--resume` goes on from the last checkpoint")
+        .help("its own output says why it ended; `--resume` continues from the last checkpoint")
 }
 
 /// A peer that does not answer.

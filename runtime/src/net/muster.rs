@@ -381,7 +381,7 @@ impl Muster {
                         _ => late(0, &forming()),
                     };
                     return Err(
-                        e.note("a job does not go on without its chief, which has the files")
+                        e.note("a job cannot continue without its chief, which has the files")
                     );
                 }
             }

@@ -502,7 +502,7 @@ impl Queue {
     fn without_end(&self, state: &str, who: &str) -> Error {
         Error::data(
             "E0562",
-            format!("this would wait without end: the queue `{}` {state}", self.info.name),
+            format!("this would wait forever: the queue `{}` {state}", self.info.name),
         )
         .note(format!("no runner that is still at work {who}"))
     }

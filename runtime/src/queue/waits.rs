@@ -134,8 +134,8 @@ impl Queues {
         };
         let names = list(sorted().iter().map(|w| w.entry.as_str()));
         let what = match waiting.len() {
-            1 => format!("this would wait without end: nobody is left that {names} could wait for"),
-            _ => format!("this would wait without end: {names} wait for each other"),
+            1 => format!("this would wait forever: nobody is left that {names} could wait for"),
+            _ => format!("this would wait forever: {names} wait for each other"),
         };
         let mut e = Error::data("E0562", what);
         for w in sorted() {

@@ -192,7 +192,7 @@ impl Resolver<'_> {
             .any(|f| f.func.is_none() && f.module == module && *f.callee == *item.name.text);
         if circular {
             return self.error(
-                Diag::error("E0122", format!("`{}` is defined by itself", item.name.text))
+                Diag::error("E0122", format!("`{}` is defined in terms of itself", item.name.text))
                     .at(item.name.span, "a circle of `let`s"),
             );
         }

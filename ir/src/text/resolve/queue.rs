@@ -246,7 +246,7 @@ impl Resolver<'_> {
         if parts.is_empty() && ok {
             let word = if item.reader { "reader" } else { "queue" };
             self.error(
-                Diag::error("E0444", format!("the {word} `{}` says no types", item.name.text))
+                Diag::error("E0444", format!("the {word} `{}` gives no types", item.name.text))
                     .at(item.kind.callee.span, "what is one element?")
                     .help("give the types of its parts: `fifo(f32[784], i32[], capacity: 64)`"),
             );

@@ -74,7 +74,7 @@ impl Resolver<'_> {
             StmtKind::Return(values) => {
                 if !self.yields.is_empty() {
                     return self.error(
-                        Diag::error("E0136", "`return` stands at the end of a function or entry")
+                        Diag::error("E0136", "`return` belongs at the end of a function or entry")
                             .at(stmt.span, "inside a block")
                             .help("a block gives its values with `yield`"),
                     );
@@ -86,7 +86,7 @@ impl Resolver<'_> {
             StmtKind::Yield(values) => {
                 if self.yields.is_empty() {
                     return self.error(
-                        Diag::error("E0137", "`yield` stands in the blocks of `if` and `while`")
+                        Diag::error("E0137", "`yield` belongs in the blocks of `if` and `while`")
                             .at(stmt.span, "not inside one")
                             .help("functions and entries give their values with `return`"),
                     );

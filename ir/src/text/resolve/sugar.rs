@@ -236,8 +236,11 @@ impl Resolver<'_> {
                     let ty = self.type_of(v);
                     if !ty.dtype.is_float() {
                         self.error(
-                            Diag::error("E0315", format!("there is no gradient by {ty}"))
-                                .at(item.span, "gradients need floats"),
+                            Diag::error(
+                                "E0315",
+                                format!("there is no gradient with respect to {ty}"),
+                            )
+                            .at(item.span, "gradients need floats"),
                         );
                         ok = false;
                     }

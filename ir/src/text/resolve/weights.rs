@@ -463,7 +463,7 @@ impl Resolver<'_> {
             return Some(
                 Diag::error("E0454", format!("`{model}` has no variables"))
                     .at(span, "no entry calls this model, or it declares none")
-                    .help("the variables of a model come to be when an entry calls it"),
+                    .help("a model's variables exist only if an entry calls the model"),
             );
         }
         let part = &full[prefix.len().min(full.len())..];

@@ -206,7 +206,7 @@ impl Planner<'_> {
         let tasks = crate::partition::tasks(self.graph);
         let Some(peer) = tasks.iter().position(|t| **t == *name) else {
             let message = format!("no entry of the graph is on the task `{name}`");
-            return Err(vec![Diag::error("E0416", message).at(node.span, "who is that?")]);
+            return Err(vec![Diag::error("E0416", message).at(node.span, "no such task")]);
         };
         Ok(Message {
             peer: peer as u32,

@@ -122,13 +122,16 @@ const STREAMED_PER_NS: u64 = 4;
 const FINE_PART_NS: i64 = 150_000;
 
 /// Parts worth making of work that takes `ns`: one for each thread, or a few if
-/// the work is long, so that a thread that is held up holds up little.
+/// the work is long, so that a thread that is held up holds up little. Every thread
+/// gets as many as the others: with seven parts for two, one would wait for an
+/// eighth of the time.
 pub(crate) fn parts_for(pool: &Pool, ns: i64) -> usize {
     let threads = pool.parts_for(usize::MAX, ns);
     if threads == 1 {
         return 1;
     }
-    usize::try_from(ns / FINE_PART_NS).unwrap_or(1).clamp(threads, 4 * threads)
+    let parts = usize::try_from(ns / FINE_PART_NS).unwrap_or(usize::MAX);
+    parts.clamp(threads, 4 * threads).next_multiple_of(threads)
 }
 
 /// How a batch of `batch` results, each `m x n`, is cut: parts per matrix along

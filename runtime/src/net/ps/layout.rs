@@ -486,8 +486,8 @@ fn cannot(plan: &Plan, entry: usize) -> Error {
         format!("`{name}` cannot be divided between workers and parameter servers"),
     )
     .note(
-        "an entry can be that learns by `minimize` outside of branches and loops, and whose \
-         other values neither see what it learned in the same step nor are combined by \
+        "an entry can be divided if it learns by `minimize` outside of branches and loops, and \
+         its other values neither see what it learned in the same step nor are combined by \
          `all_reduce`",
     )
     .help("`--mode sync` trains it with several workers")
