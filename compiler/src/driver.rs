@@ -518,6 +518,7 @@ pub fn compile(
         let lowered = timings.measure("lower", || tfc_passes::lower(&graph, sources));
         let mut program = lowered.map_err(failed)?;
         program.plan.max_memory = options.max_memory.unwrap_or(0);
+        program.plan.recompute = options.recompute;
         check_memory(&program.plan).map(|()| (graph, program))
     };
     let (graph, mut program) = match (options.recompute, options.max_memory) {

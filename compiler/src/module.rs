@@ -209,7 +209,9 @@ impl Module {
     /// From now on gradients that are on GPUs go from GPU to GPU, by NCCL, where all members
     /// of the group that the module has [joined](Module::join) can do that: one GPU in each,
     /// none of them twice, and the library. All members call this at the same time, before
-    /// their first step; it gives what came of it.
+    /// their first step; it gives what came of it. After
+    /// [`Group::regroup`](crate::net::Group::regroup) gradients go through the CPU until all
+    /// members of the new group have called it again.
     pub fn connect_gpus(&self) -> Result<crate::net::direct::Way> {
         Ok(self.model.connect_devices()?)
     }

@@ -484,6 +484,9 @@ fn memory_is_limited() {
     assert!(said.contains("variables take 1.0 KiB"), "{said}");
     assert!(said.contains(":6, in ") || said.contains(":5, in "), "{said}");
 
+    // It trains nothing.
+    assert!(said.contains("compute on less at a time or allow more"), "{said}");
+
     let module = tfc::compile_with(&tfc::parse(&text("B")).unwrap(), &options).unwrap();
     let zeros = |rows: usize| ndarray::Array2::<f32>::zeros((rows, 16));
     module.call("f", (&zeros(64),)).unwrap();
@@ -565,6 +568,11 @@ fn as_little_is_computed_again_as_a_limit_takes() {
     assert_eq!(allowed(200).unwrap().0, none);
     let e = allowed(3).unwrap_err();
     assert_eq!(e.diags[0].code.to_string(), "E0594", "{e}");
+    // It is advised where it was not asked for.
+    assert!(!e.to_string().contains("--recompute"), "{e}");
+    let plain = options.recompute(false).max_memory(variables + all / 33);
+    let e = tfc::compile_with(&graph, &plain).unwrap_err();
+    assert!(e.to_string().contains("compile with `--recompute`"), "{e}");
 }
 
 /// Where sizes are known only at a call, what is computed again is what the largest call

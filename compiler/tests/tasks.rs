@@ -177,6 +177,10 @@ fn simulations_say_how_far_they_are_off() {
     let text = ok(tfc(dir, "simulate m.graph --workers 1..4 --batch 16 --check"));
     let (_, runs) = text.split_once("runs on this machine").unwrap();
     assert_eq!(runs.lines().filter(|l| l.trim_end().ends_with('%')).count(), 3, "{text}");
+    // What is run is said where it is not what was asked for.
+    assert!(!runs.contains("mode `sync`"), "{text}");
+    let text = ok(tfc(dir, "simulate m.graph --mode average --workers 2..2 --batch 16 --check"));
+    assert!(text.contains("runs on this machine, all in mode `sync` ("), "{text}");
     let refused = tfc(dir, "simulate m.graph --entry predict");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("E0707"));
 }

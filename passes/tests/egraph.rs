@@ -286,6 +286,31 @@ fn nothing_unwanted_happens_in_strict_mode() {
     assert!(ops(&out).len() < ops(&graph).len(), "{:?}", ops(&out));
 }
 
+/// What is proved of an operand does not make a rule exact that rounds.
+#[test]
+fn powers_of_what_is_not_negative_keep_their_bits_in_strict_mode() {
+    let net = Net::new(DType::F32);
+    let x = net.fixed(&[8]);
+    let e = net.e();
+    let base = e.add(e.unary(Op::Abs, x), e.splat_like(1.0, x));
+    let powers = [0.75, 0.25, 1.5, -1.75].map(|p| e.binary(Op::Pow, base, e.splat_like(p, base)));
+    let graph = net.finish(&powers);
+    let roots = |graph: &Graph| {
+        let root = |op: &&&str| ["sqrt", "rsqrt"].contains(*op);
+        ops(graph).iter().filter(root).count()
+    };
+    let (out, _) = optimized(&graph, FloatMode::Strict);
+    assert_eq!((ops(&out), roots(&out)), (ops(&graph), 0));
+    let (out, _) = optimized(&graph, FloatMode::Rounding);
+    assert!(roots(&out) > 0, "{:?}", ops(&out));
+    // What keeps every bit of such operands is still done.
+    let net = Net::new(DType::F32);
+    let e = net.e();
+    let y = e.unary(Op::Relu, e.unary(Op::Abs, net.fixed(&[8])));
+    let graph = net.finish(&[y]);
+    assert_eq!(ops(&optimized(&graph, FloatMode::Strict).0), ["abs"]);
+}
+
 /// Extraction against trying every combination.
 #[test]
 fn extraction_is_close_to_the_best_there_is() {

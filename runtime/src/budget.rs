@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::mem::human_bytes;
 use std::collections::BTreeMap;
 use tfc_abi::BUFFER_ALIGN;
+use tfc_abi::parts::Part;
 use tfc_abi::plan::{Entry, Plan, Step};
 
 /// Whether an entry keeps to the plan's limit, if there is one. `values` are those of
@@ -64,10 +65,18 @@ pub fn check(plan: &Plan, entry: &Entry, values: &[i64]) -> Result<()> {
             human_bytes(alive)
         ));
     }
-    Err(error.help(
-        "compute on less at a time, compile training steps with `--recompute`, or allow more \
-         with `--max-memory`",
-    ))
+    let again = match trains(plan, entry) && !plan.recompute {
+        true => ", compile with `--recompute`, which saves memory in training steps,",
+        false => "",
+    };
+    Err(error.help(format!("compute on less at a time{again} or allow more with `--max-memory`")))
+}
+
+/// Whether an entry may be a training step, or a worker's part of one.
+fn trains(plan: &Plan, entry: &Entry) -> bool {
+    let init = plan.init.and_then(|i| plan.entries.get(i as usize));
+    let writes = !entry.writes.is_empty() && !init.is_some_and(|i| std::ptr::eq(i, entry));
+    writes || matches!(Part::of(&entry.name), Some((_, Part::Gradients)))
 }
 
 /// The step at which most bytes of working memory are in use, and how many. Where one

@@ -13,6 +13,7 @@
 //! | [`tfc_compute`] | contractions, threads, memory |
 //! | [`checkpoint`], [`mod@hash`] | saving a run and going on with it |
 //! | [`files`] | the one way files are written |
+//! | [`library`] | libraries that are loaded when a program runs |
 //! | [`net`] | several processes that train as one |
 //! | [`io`] | .npy, .npz, .safetensors, literals |
 //! | [`profile`], [`peaks`] | what steps take, and what the machine can do |
@@ -42,6 +43,7 @@ pub mod hash;
 mod indices;
 pub mod io;
 pub mod launcher;
+mod library;
 pub mod model;
 pub mod net;
 mod numerics;

@@ -20,7 +20,7 @@ use crate::tensor::{FeedView, ResultView, TensorBuf, byte_len};
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tfc_abi::plan::{Entry, HOST, Home, PartOf, Plan, Port, Step};
 use tfc_abi::{ABI_VERSION, BUFFER_ALIGN, DType, KernelFn, ProgramDesc, Version, cpu};
@@ -57,6 +57,8 @@ pub struct Model {
     sandbox: Sandbox,
     /// The processes it trains with.
     group: std::sync::OnceLock<Arc<Group>>,
+    /// The formation of the group ([`Group::formation`]) in which devices were last connected.
+    connected: AtomicU64,
     /// Which of how many processes this one is, to queues and readers.
     share: std::sync::OnceLock<(usize, usize)>,
     /// The tasks it was cut for.
@@ -293,6 +295,7 @@ impl Model {
             directory: Mutex::default(),
             sandbox: options.sandbox,
             group: std::sync::OnceLock::new(),
+            connected: AtomicU64::new(0),
             share: std::sync::OnceLock::new(),
             parts: Parts::default(),
             print: options.print,
@@ -534,18 +537,23 @@ impl Model {
 
     /// From now on tensors that are on GPUs go from GPU to GPU, where all processes of the
     /// group it has joined can do that; gives what came of it. All of them call this at the
-    /// same time, before their first step.
+    /// same time, before their first step. When the group is formed again, tensors go through
+    /// the CPU until it is called again.
     pub fn connect_devices(&self) -> Result<Way> {
-        let Some(group) = self.group().filter(|g| g.size() > 1) else {
-            return Ok(Way::ThroughCpu("there is nobody to exchange tensors with".into()));
+        let Some(group) = self.group() else {
+            return Ok(Way::ThroughCpu("it has joined no group".into()));
         };
         let none = Err(Hindrance::OnCpu);
+        self.connected.store(group.formation(), Ordering::Relaxed);
         group.settle(self.accelerator.as_ref().map_or(none, |a| a.engine()))
     }
 
     /// Whether they do.
+    #[inline]
     pub(crate) fn exchanges_by_gpus(&self) -> bool {
+        let together = || self.group().map(|g| g.formation());
         self.accelerator.as_ref().is_some_and(|a| a.exchanges())
+            && together() == Some(self.connected.load(Ordering::Relaxed))
     }
 
     /// Whether it runs on a GPU.

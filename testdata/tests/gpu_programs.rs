@@ -55,7 +55,7 @@ fn use_simulator() {
         unsafe {
             std::env::set_var("TFC_CUDA", driver());
             std::env::set_var("TFC_NCCL", jobs::library());
-            std::env::set_var("TFC_SIM", "limit=3000000,devices=2");
+            std::env::set_var("TFC_SIM", "limit=3000000,devices=3");
         }
     });
 }

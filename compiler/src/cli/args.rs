@@ -749,7 +749,8 @@ pub struct Simulate {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub step: Option<Duration>,
 
-    /// Also run 1, 2 and 4 processes here, and report how far off the prediction was
+    /// Also run 1, 2 and 4 processes here in mode `sync`, and report how far off a prediction of
+    /// that was
     #[arg(long)]
     pub check: bool,
 

@@ -6,11 +6,11 @@ use super::{Done, args};
 use crate::driver::{self, Options, Timings};
 use crate::emit::{Artifact, Emitter};
 use crate::error::Result;
-use crate::link::LinkOptions;
+use crate::link::{LinkOptions, TempDir};
 use crate::module::Module;
 use crate::simulate::{Job, Machine, Mode, Prediction, short, svg};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use tfc_abi::plan::{Plan, Step};
@@ -195,10 +195,11 @@ fn check(
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let (bandwidth, latency) = loopback(job.bytes.max(1e5) as usize)?;
     let here = Machine { bandwidth, latency, update: 4e9, cores: Some(cores) };
-    // What `launch` runs is `sync`.
+    // Whatever was asked for, the machine and its messages are the same: one mode is enough.
+    let asked = job.mode;
     let job = Job { mode: Mode::Sync, straggler: None, ..*job };
-    let dir = Scratch::new()?;
-    let exe = dir.0.join("model");
+    let dir = TempDir::new()?;
+    let exe = dir.path().join("model");
     let emitter = Emitter {
         program: compiled.program(),
         graph: compiled.graph(),
@@ -210,7 +211,8 @@ fn check(
     emitter.write(Artifact::Executable, &exe, &mut Timings::default())?;
     let _ = writeln!(
         out,
-        "\nruns on this machine ({cores} cores; loopback {} MB/s, {:.0} us):",
+        "\nruns on this machine{} ({cores} cores; loopback {} MB/s, {:.0} us):",
+        if asked == Mode::Sync { "" } else { ", all in mode `sync`" },
         short(bandwidth / 1e6),
         latency * 1e6
     );
@@ -218,7 +220,7 @@ fn check(
         writeln!(out, "{:>8} {:>12} {:>12} {:>8}", "workers", "predicted", "measured", "off by");
     for n in [1, 2, 4] {
         let predicted = job.predict(&here, n).median;
-        let measured = launch(&exe, &dir.0, entry, args.batch, n, compiled, inputs)?;
+        let measured = launch(&exe, dir.path(), entry, args.batch, n, compiled, inputs)?;
         let _ = writeln!(
             out,
             "{n:>8} {:>9.3} ms {:>9.3} ms {:>7.0} %",
@@ -280,24 +282,6 @@ fn launch(
             .into());
     }
     Ok(total as f64 / best)
-}
-
-/// A folder that is gone afterwards.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Scratch> {
-        let path = std::env::temp_dir().join(format!("tfc-simulate-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(io)?;
-        Ok(Scratch(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed is left to the system.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn io(e: std::io::Error) -> Diag {

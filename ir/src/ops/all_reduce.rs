@@ -38,6 +38,7 @@ pub const DEF: OpDef = OpDef {
         same(cx)
     },
     grad: Grad::Vjp(vjp),
+    // None would ever meet one: `replicas` runs before the search and leaves no `all_reduce`.
     rules: &[],
     facts: Facts::NONE,
     indices: Indices::None,

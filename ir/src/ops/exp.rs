@@ -50,7 +50,8 @@ const RULES: &[Rule] = &[
         "one division instead of a logarithm",
     )
     .within(|m| m.has("x", Fact::NonPos) && m.magnitude("y").lo >= 0)
-    .assume("y", Fact::NonNeg),
+    .assume("y", Fact::NonNeg)
+    .round(),
     Rule::exact(
         "exp.minus_bcast_log",
         "(exp (sub x (broadcast:b (log y))))",
@@ -58,7 +59,8 @@ const RULES: &[Rule] = &[
         "softmax from its logarithm",
     )
     .within(|m| m.has("x", Fact::NonPos) && m.magnitude("y").lo >= 0)
-    .assume("y", Fact::NonNeg),
+    .assume("y", Fact::NonNeg)
+    .round(),
     Rule::exact("vjp.exp_of_log", "(vjp.exp.0 x e (div ct e))", "ct", "d log(exp(x)) / dx is one")
         .search(Search::Gradients)
         .refine(),

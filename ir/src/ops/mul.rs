@@ -40,7 +40,8 @@ const RULES: &[Rule] = &[
     Rule::exact("mul.one", "(mul x 1)", "x", "one changes nothing"),
     Rule::exact("mul.minus_one", "(mul x -1)", "(neg x)", "only the sign changes"),
     Rule::exact("mul.zero", "(mul x 0)", "0", "zero, unless infinite or NaN")
-        .assume("x", Fact::Finite),
+        .assume("x", Fact::Finite)
+        .round(),
     Rule::exact("mul.neg", "(mul x (neg y))", "(neg (mul x y))", "the sign moves outward"),
     Rule::exact(
         "mul.splats",

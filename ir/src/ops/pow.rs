@@ -66,30 +66,37 @@ const RULES: &[Rule] = &[
         "(mul (sqrt x) (sqrt (sqrt x)))",
         "two roots",
     )
-    .assume("x", Fact::NonNeg),
+    .assume("x", Fact::NonNeg)
+    .round(),
     Rule::exact(
         "pow.minus_three_quarters",
         "(pow x -0.75)",
         "(mul (rsqrt x) (sqrt (rsqrt x)))",
         "two roots",
     )
-    .assume("x", Fact::NonNeg),
+    .assume("x", Fact::NonNeg)
+    .round(),
     Rule::exact("pow.quarter", "(pow x 0.25)", "(sqrt (sqrt x))", "two roots")
-        .assume("x", Fact::NonNeg),
+        .assume("x", Fact::NonNeg)
+        .round(),
     Rule::exact("pow.minus_quarter", "(pow x -0.25)", "(sqrt (rsqrt x))", "two roots")
-        .assume("x", Fact::NonNeg),
+        .assume("x", Fact::NonNeg)
+        .round(),
     Rule::exact("pow.three_halves", "(pow x 1.5)", "(mul x (sqrt x))", "one root")
-        .assume("x", Fact::NonNeg),
+        .assume("x", Fact::NonNeg)
+        .round(),
     // The power by which a gradient divides: x last, so that nothing overflows on the way.
     Rule::exact("pow.minus_three_halves", "(pow x -1.5)", "(div (rsqrt x) x)", "one root")
-        .assume("x", Fact::NonNeg),
+        .assume("x", Fact::NonNeg)
+        .round(),
     Rule::exact(
         "pow.minus_seven_quarters",
         "(pow x -1.75)",
         "(div (mul (rsqrt x) (sqrt (rsqrt x))) x)",
         "two roots",
     )
-    .assume("x", Fact::NonNeg),
+    .assume("x", Fact::NonNeg)
+    .round(),
 ];
 
 fn int_pow(base: i64, exponent: i64) -> i64 {

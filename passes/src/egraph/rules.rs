@@ -366,6 +366,16 @@ pub fn expand_term(
 
 /// Whether the mode lets the rule act on these values.
 fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMode) -> bool {
+    // What fast math promises: no NaN, no infinity, no index out of range. Everything else
+    // must be known.
+    let known = |var: &str, fact: Fact| {
+        let bound = lhs.vars.iter().position(|v| v == var).and_then(|i| found.vars.get(i));
+        let promised = matches!(fact, Fact::Finite | Fact::InRange);
+        bound.is_some_and(|id| g[*id].data.has(fact) || mode == FloatMode::Fast && promised)
+    };
+    if rule.assumes.is_some_and(|(var, fact)| !known(var, fact)) {
+        return false;
+    }
     let by_class = match rule.class {
         Class::Exact => true,
         Class::Round => mode >= FloatMode::Rounding,
@@ -375,14 +385,6 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
             mode == FloatMode::Fast || mode == FloatMode::Rounding && gradient()
         }
         Class::Special => mode == FloatMode::Fast,
-        Class::Assume(var, fact) => {
-            let bound = lhs.vars.iter().position(|v| v == var).and_then(|i| found.vars.get(i));
-            let Some(data) = bound.map(|id| &g[*id].data) else { return false };
-            // What fast math promises: no NaN, no infinity, no index out of
-            // range. Everything else must be known.
-            let may_assume = matches!(fact, Fact::Finite | Fact::InRange);
-            data.has(fact) || mode == FloatMode::Fast && may_assume
-        }
     };
     let by_search = rule.search != Search::Pieces || mode == FloatMode::Fast;
     // On integers every rule is exact.
@@ -390,7 +392,7 @@ fn admitted(g: &Graph, rule: &Rule, lhs: &Pattern, found: &Found, mode: FloatMod
         let float = |id: &Id| g[*id].data.ty.dtype.is_float();
         !float(&found.class) && !found.vars.iter().any(float)
     };
-    (by_class && by_search) || (!matches!(rule.class, Class::Assume(..)) && integers())
+    by_class && by_search || integers()
 }
 
 /// Builds a template from what its left-hand side bound.

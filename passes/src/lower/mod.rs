@@ -286,6 +286,7 @@ pub fn lower(graph: &Graph, sources: &SourceMap) -> Result<Program, Vec<Diag>> {
         tasks,
         strict: false,
         max_memory: 0,
+        recompute: false,
     };
     Ok(Program {
         plan,

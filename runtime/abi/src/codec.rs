@@ -327,7 +327,7 @@ macro_rules! wire_struct {
 wire_struct! {
     Plan {
         name, graph_hash, dims, vars, consts, kernels, entries, init, source, doc, queues, devices,
-        asked, tasks, strict, max_memory,
+        asked, tasks, strict, max_memory, recompute,
     }
     Device { kind, placement }
     Task { name, address }

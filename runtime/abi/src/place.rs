@@ -113,11 +113,14 @@ pub fn place(plan: &Plan, first: u32, runs: &Runs<'_>) -> Placed {
     Placed { plan: out, origins }
 }
 
-/// Whether NCCL combines tensors as the CPU does: the larger of two floats is a NaN here if
-/// either is, and there the other one.
+/// Whether NCCL combines tensors as the CPU does. The larger of two floats is a NaN here if
+/// either is, and there the other one. Tensors that are not of one size everywhere are found
+/// by messages between CPUs alone, so those whose sizes calls decide stay with them.
 fn by_gpus(x: &Exchange, entry: &Entry) -> bool {
     let float = |b: &BufId| entry.buffers[*b as usize].dtype.is_float();
-    matches!(x.combine, Combine::Mean | Combine::Sum) || !x.bufs.iter().any(float)
+    let len = |b: &BufId| entry.exprs[entry.buffers[*b as usize].len as usize].as_const();
+    let sums = matches!(x.combine, Combine::Mean | Combine::Sum);
+    (sums || !x.bufs.iter().any(float)) && x.bufs.iter().all(|b| len(b).is_some())
 }
 
 /// A stack is where what is first put on it was computed.

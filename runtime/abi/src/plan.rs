@@ -58,6 +58,8 @@ pub struct Plan {
     /// Bytes that the variables and the working memory of a call may take together; 0 if
     /// any number.
     pub max_memory: u64,
+    /// Training steps were compiled to compute their forward pass again, to save memory.
+    pub recompute: bool,
 }
 
 /// A process of a cluster.
@@ -89,6 +91,7 @@ impl Default for Plan {
             tasks: vec![],
             strict: false,
             max_memory: 0,
+            recompute: false,
         }
     }
 }

@@ -209,6 +209,7 @@ fn sample() -> Plan {
         asked: vec![Device::host(), Device::cuda(1)],
         strict: true,
         max_memory: 1 << 40,
+        recompute: true,
         tasks: vec![
             Task { name: "/job:a/task:0".into(), address: "a:1".into() },
             Task { name: "/job:a/task:1".into(), address: String::new() },

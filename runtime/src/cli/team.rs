@@ -244,6 +244,7 @@ impl Team {
         if self.average.is_none() {
             model.join(group.clone());
             said = match model.connect_devices()? {
+                _ if group.size() == 1 => None,
                 Way::Direct(engine) => Some(format!("gradients go from GPU to GPU by {engine}")),
                 Way::ThroughCpu(why) if model.has_gpus() => {
                     Some(format!("gradients go through the CPU: {why}"))
@@ -282,19 +283,6 @@ impl Team {
         Ok(said)
     }
 
-    /// As [`Team::share`], when steps have been done: what exchanges by GPUs they have is in
-    /// their schedules.
-    fn share_again(&self, model: &Model) -> Result<()> {
-        let direct = model.exchanges_by_gpus();
-        self.share(model)?;
-        if direct && self.size() > 1 && !model.exchanges_by_gpus() {
-            let text = "the GPUs of the workers that are left do not find each other";
-            return Err(Error::peer(ErrorCode::BAD_JOB, text)
-                .help("`--resume` continues from the last checkpoint"));
-        }
-        Ok(())
-    }
-
     /// With data of their own the workers have different numbers of steps: all do as
     /// many as the one that has most.
     pub(super) fn agree_steps(&self, steps: usize) -> Result<Option<usize>> {
@@ -329,6 +317,7 @@ impl Team {
     ) -> After<N> {
         let (mut why, chief) = (why, self.is_chief());
         let Some(group) = &self.group else { return After::Failed(why) };
+        let direct = model.exchanges_by_gpus();
         while self.outlives(&why) {
             if chief {
                 session.warn(console, &why);
@@ -345,7 +334,13 @@ impl Team {
                 Ok(what) if chief => session.say(console, &self.regrouped(&what)),
                 Ok(_) => {}
             }
-            match self.share_again(model).and_then(|()| self.tell(at)) {
+            let told = self.share(model).and_then(|way| {
+                // It is said once.
+                let changed = direct != model.exchanges_by_gpus();
+                way.iter().filter(|_| changed).for_each(|text| session.say(console, text));
+                self.tell(at)
+            });
+            match told {
                 Ok(_) if chief => return After::Here,
                 Ok(at) => return After::There(at),
                 // Perhaps another one.

@@ -5,7 +5,8 @@
 //! of a function where it has one (`_v2`), as the driver exports them.
 
 use crate::error::{Error, ErrorCode, Result};
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use crate::library::{Library, functions};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 /// A code of the driver; 0 is success.
 pub type Status = c_int;
@@ -14,98 +15,57 @@ pub type DevicePtr = u64;
 /// Something of the driver's that we only pass on.
 pub type Handle = *mut c_void;
 
-unsafe extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    fn dlerror() -> *const c_char;
-}
-
-const NOW: c_int = 2;
-
 /// Names the library, for tests and unusual installations.
 pub const LIBRARY: &str = "TFC_CUDA";
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
 
-macro_rules! driver {
-    ($($field:ident = $name:literal, fn($($arg:ty),* $(,)?);)*) => {
-        /// The functions of the driver.
-        pub struct Driver {
-            $(pub $field: unsafe extern "C" fn($($arg),*) -> Status,)*
-        }
-
-        /// Every function: its name and the sizes of its parameters.
-        pub const FUNCTIONS: &[(&str, &[usize])] =
-            &[$(($name, &[$(std::mem::size_of::<$arg>()),*]),)*];
-
-        impl Driver {
-            fn find(library: *mut c_void) -> std::result::Result<Driver, &'static str> {
-                let find = |name: &'static str| {
-                    let text = CString::new(name).unwrap_or_default();
-                    // SAFETY: the library is open, and the name is a C string.
-                    let at = unsafe { dlsym(library, text.as_ptr()) };
-                    if at.is_null() { Err(name) } else { Ok(at) }
-                };
-                Ok(Driver {
-                    $(
-                        // SAFETY: the driver's function of this name has these parameters.
-                        $field: unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($arg),*) -> Status,
-                            >(find($name)?)
-                        },
-                    )*
-                })
-            }
-        }
-    };
-}
-
-driver! {
-    init = "cuInit", fn(c_uint);
-    driver_version = "cuDriverGetVersion", fn(*mut c_int);
-    error_name = "cuGetErrorName", fn(Status, *mut *const c_char);
-    device_count = "cuDeviceGetCount", fn(*mut c_int);
-    device_get = "cuDeviceGet", fn(*mut c_int, c_int);
-    device_name = "cuDeviceGetName", fn(*mut c_char, c_int, c_int);
-    device_attribute = "cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int);
-    device_memory = "cuDeviceTotalMem_v2", fn(*mut usize, c_int);
-    context_retain = "cuDevicePrimaryCtxRetain", fn(*mut Handle, c_int);
-    context_release = "cuDevicePrimaryCtxRelease_v2", fn(c_int);
-    context_use = "cuCtxSetCurrent", fn(Handle);
+functions! {
+    /// The functions of the driver.
+    Driver;
+    init = "cuInit", fn(c_uint) -> Status;
+    driver_version = "cuDriverGetVersion", fn(*mut c_int) -> Status;
+    error_name = "cuGetErrorName", fn(Status, *mut *const c_char) -> Status;
+    device_count = "cuDeviceGetCount", fn(*mut c_int) -> Status;
+    device_get = "cuDeviceGet", fn(*mut c_int, c_int) -> Status;
+    device_name = "cuDeviceGetName", fn(*mut c_char, c_int, c_int) -> Status;
+    device_attribute = "cuDeviceGetAttribute", fn(*mut c_int, c_int, c_int) -> Status;
+    device_memory = "cuDeviceTotalMem_v2", fn(*mut usize, c_int) -> Status;
+    context_retain = "cuDevicePrimaryCtxRetain", fn(*mut Handle, c_int) -> Status;
+    context_release = "cuDevicePrimaryCtxRelease_v2", fn(c_int) -> Status;
+    context_use = "cuCtxSetCurrent", fn(Handle) -> Status;
     module_load = "cuModuleLoadDataEx",
-        fn(*mut Handle, *const c_void, c_uint, *mut c_int, *mut *mut c_void);
-    module_unload = "cuModuleUnload", fn(Handle);
-    module_function = "cuModuleGetFunction", fn(*mut Handle, Handle, *const c_char);
-    alloc = "cuMemAlloc_v2", fn(*mut DevicePtr, usize);
-    free = "cuMemFree_v2", fn(DevicePtr);
-    memory_info = "cuMemGetInfo_v2", fn(*mut usize, *mut usize);
-    host_alloc = "cuMemAllocHost_v2", fn(*mut *mut c_void, usize);
-    host_free = "cuMemFreeHost", fn(*mut c_void);
-    copy_up = "cuMemcpyHtoDAsync_v2", fn(DevicePtr, *const c_void, usize, Handle);
-    copy_down = "cuMemcpyDtoHAsync_v2", fn(*mut c_void, DevicePtr, usize, Handle);
-    copy_within = "cuMemcpyDtoDAsync_v2", fn(DevicePtr, DevicePtr, usize, Handle);
+        fn(*mut Handle, *const c_void, c_uint, *mut c_int, *mut *mut c_void) -> Status;
+    module_unload = "cuModuleUnload", fn(Handle) -> Status;
+    module_function = "cuModuleGetFunction", fn(*mut Handle, Handle, *const c_char) -> Status;
+    alloc = "cuMemAlloc_v2", fn(*mut DevicePtr, usize) -> Status;
+    free = "cuMemFree_v2", fn(DevicePtr) -> Status;
+    memory_info = "cuMemGetInfo_v2", fn(*mut usize, *mut usize) -> Status;
+    host_alloc = "cuMemAllocHost_v2", fn(*mut *mut c_void, usize) -> Status;
+    host_free = "cuMemFreeHost", fn(*mut c_void) -> Status;
+    copy_up = "cuMemcpyHtoDAsync_v2", fn(DevicePtr, *const c_void, usize, Handle) -> Status;
+    copy_down = "cuMemcpyDtoHAsync_v2", fn(*mut c_void, DevicePtr, usize, Handle) -> Status;
+    copy_within = "cuMemcpyDtoDAsync_v2", fn(DevicePtr, DevicePtr, usize, Handle) -> Status;
     copy_across = "cuMemcpyPeerAsync",
-        fn(DevicePtr, Handle, DevicePtr, Handle, usize, Handle);
-    fill = "cuMemsetD8Async", fn(DevicePtr, u8, usize, Handle);
-    stream_create = "cuStreamCreate", fn(*mut Handle, c_uint);
-    stream_destroy = "cuStreamDestroy_v2", fn(Handle);
-    stream_synchronise = "cuStreamSynchronize", fn(Handle);
-    stream_wait = "cuStreamWaitEvent", fn(Handle, Handle, c_uint);
-    event_create = "cuEventCreate", fn(*mut Handle, c_uint);
-    event_destroy = "cuEventDestroy_v2", fn(Handle);
-    event_record = "cuEventRecord", fn(Handle, Handle);
-    event_query = "cuEventQuery", fn(Handle);
+        fn(DevicePtr, Handle, DevicePtr, Handle, usize, Handle) -> Status;
+    fill = "cuMemsetD8Async", fn(DevicePtr, u8, usize, Handle) -> Status;
+    stream_create = "cuStreamCreate", fn(*mut Handle, c_uint) -> Status;
+    stream_destroy = "cuStreamDestroy_v2", fn(Handle) -> Status;
+    stream_synchronise = "cuStreamSynchronize", fn(Handle) -> Status;
+    stream_wait = "cuStreamWaitEvent", fn(Handle, Handle, c_uint) -> Status;
+    event_create = "cuEventCreate", fn(*mut Handle, c_uint) -> Status;
+    event_destroy = "cuEventDestroy_v2", fn(Handle) -> Status;
+    event_record = "cuEventRecord", fn(Handle, Handle) -> Status;
+    event_query = "cuEventQuery", fn(Handle) -> Status;
     launch = "cuLaunchKernel", fn(
         Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle,
         *mut *mut c_void, *mut *mut c_void,
-    );
-    capture_begin = "cuStreamBeginCapture_v2", fn(Handle, c_int);
-    capture_end = "cuStreamEndCapture", fn(Handle, *mut Handle);
-    graph_instantiate = "cuGraphInstantiateWithFlags", fn(*mut Handle, Handle, u64);
-    graph_launch = "cuGraphLaunch", fn(Handle, Handle);
-    graph_exec_destroy = "cuGraphExecDestroy", fn(Handle);
-    graph_destroy = "cuGraphDestroy", fn(Handle);
+    ) -> Status;
+    capture_begin = "cuStreamBeginCapture_v2", fn(Handle, c_int) -> Status;
+    capture_end = "cuStreamEndCapture", fn(Handle, *mut Handle) -> Status;
+    graph_instantiate = "cuGraphInstantiateWithFlags", fn(*mut Handle, Handle, u64) -> Status;
+    graph_launch = "cuGraphLaunch", fn(Handle, Handle) -> Status;
+    graph_exec_destroy = "cuGraphExecDestroy", fn(Handle) -> Status;
+    graph_destroy = "cuGraphDestroy", fn(Handle) -> Status;
 }
 
 /// Values of the driver's enumerations.
@@ -140,29 +100,14 @@ pub fn open() -> std::result::Result<Driver, String> {
         Some(name) => vec![name],
         None => NAMES.to_vec(),
     };
-    let mut why = String::new();
-    for name in names {
-        let Ok(text) = CString::new(name) else { continue };
-        // SAFETY: the name is a C string; the library is never unloaded.
-        let library = unsafe { dlopen(text.as_ptr(), NOW) };
-        if library.is_null() {
-            if why.is_empty() {
-                // SAFETY: what `dlerror` gives is a C string or null.
-                let said = unsafe { dlerror() };
-                if !said.is_null() {
-                    // SAFETY: as above.
-                    why = unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned();
-                }
-            }
-            continue;
-        }
-        return Driver::find(library)
-            .map_err(|name| format!("NVIDIA's driver is too old: it has no `{name}`"));
-    }
-    Err(match own {
+    // SAFETY: the driver, or what the user says stands for it, is made to be loaded.
+    let library = unsafe { Library::open(&names) }.map_err(|why| match &own {
         Some(_) => format!("the driver named by {LIBRARY} cannot be loaded: {why}"),
         None => "there is no NVIDIA driver (`libcuda.so.1`) on this machine".into(),
-    })
+    })?;
+    // SAFETY: NVIDIA's headers declare them so; a test compares this table with them.
+    unsafe { Driver::find(library) }
+        .map_err(|name| format!("NVIDIA's driver is too old: it has no `{name}`"))
 }
 
 impl Driver {

@@ -31,6 +31,8 @@ pub struct Context {
     /// In tests, instead of the arena: memory of its own for every size that
     /// buffers of a slot have (see [`crate::guard`]).
     guard: Guard,
+    /// Whether devices exchanged tensors by themselves when the schedule was made.
+    direct: bool,
     apart: BTreeMap<((u32, u32), usize), Bytes>,
     /// Bytes of the arenas in use, and for how many calls that was far less than
     /// they have.
@@ -67,7 +69,7 @@ impl Context {
         feeds: &[FeedView<'_>],
     ) -> Result<()> {
         let guard = guard::mode();
-        self.ready &= self.guard == guard;
+        self.ready &= self.guard == guard && self.direct == model.exchanges_by_gpus();
         if self.ready && state.fixed.as_ref().is_some_and(|fixed| fits(fixed, feeds)) {
             return Ok(());
         }
@@ -142,8 +144,8 @@ impl Context {
         }
         self.arguments = Arguments::default();
         let (values, pool) = (&self.values, &*model.pool);
-        let direct = model.exchanges_by_gpus();
-        let arguments = &mut self.arguments;
+        self.direct = model.exchanges_by_gpus();
+        let (direct, arguments) = (self.direct, &mut self.arguments);
         let schedule = Schedule::new(&entry.steps, entry, values, pool, direct, arguments);
         self.schedule = Some(Box::new(schedule));
         self.moves = u64::MAX;

@@ -21,12 +21,19 @@ pub trait Engine: Send + Sync {
     /// As it is called in messages, with its version.
     fn name(&self) -> String;
 
-    fn id(&self) -> Result<Id>;
+    /// An error says why, as [`Engine::start`] does.
+    fn id(&self) -> std::result::Result<Id, String>;
 
-    /// Finds the others; all processes call it.
-    fn start(&self, group: &Arc<Group>, id: &Id, deadline: Instant) -> Result<()>;
+    /// Finds the others; all processes call it, stopped.
+    fn start(
+        &self,
+        group: &Arc<Group>,
+        id: &Id,
+        deadline: Instant,
+    ) -> std::result::Result<(), String>;
 
-    /// Undoes [`Engine::start`]: some other process could not.
+    /// Undoes [`Engine::start`], if that was called: the others could not, or there is
+    /// another group.
     fn stop(&self);
 }
 
@@ -37,15 +44,17 @@ pub enum Hindrance {
     OnCpu = 1,
     SeveralGpus,
     TooOld,
+    NotNccl,
     Missing,
     SwitchedOff,
     DoesNotStart,
 }
 
-const HINDRANCES: [Hindrance; 6] = [
+const HINDRANCES: [Hindrance; 7] = [
     Hindrance::OnCpu,
     Hindrance::SeveralGpus,
     Hindrance::TooOld,
+    Hindrance::NotNccl,
     Hindrance::Missing,
     Hindrance::SwitchedOff,
     Hindrance::DoesNotStart,
@@ -64,15 +73,19 @@ pub enum Way {
 const GRACE: Duration = Duration::from_secs(1);
 
 impl Hindrance {
-    fn text(self, rank: usize) -> String {
+    /// Of the worker of a number; `known` is what that worker itself knows of it.
+    fn text(self, worker: usize, known: Option<&str>) -> String {
         match self {
-            Hindrance::OnCpu => format!("worker {rank} runs on the CPU"),
+            Hindrance::OnCpu => format!("worker {worker} runs on the CPU"),
             Hindrance::SeveralGpus => "each worker has several GPUs".into(),
-            Hindrance::TooOld => format!("NCCL on worker {rank} is older than 2.14"),
-            Hindrance::Missing => format!("worker {rank} has no NCCL (`libnccl.so.2`)"),
-            Hindrance::SwitchedOff => format!("worker {rank} was told so by TFC_NCCL=0"),
+            Hindrance::TooOld => format!("NCCL on worker {worker} is older than 2.14"),
+            Hindrance::NotNccl => format!("the library of worker {worker} is not NCCL"),
+            Hindrance::Missing => format!("worker {worker} has no NCCL (`libnccl.so.2`)"),
+            Hindrance::SwitchedOff => format!("worker {worker} was told so by TFC_NCCL=0"),
             Hindrance::DoesNotStart => {
-                format!("NCCL does not start on worker {rank}; NCCL_DEBUG=WARN says why")
+                let why = known.map(|known| format!(": {known}"));
+                let why = why.unwrap_or_else(|| "; NCCL_DEBUG=WARN says why".into());
+                format!("NCCL does not start on worker {worker}{why}")
             }
         }
     }
@@ -80,17 +93,27 @@ impl Hindrance {
 
 impl Group {
     /// Has devices exchange tensors by themselves, if those of all processes can. Every
-    /// process calls it, before the first exchange.
+    /// process calls it, before the first exchange of a group. Whatever else comes of it, the
+    /// engine is stopped.
     pub fn settle(
         self: &Arc<Self>,
         engine: std::result::Result<Arc<dyn Engine>, Hindrance>,
     ) -> Result<Way> {
+        // What it knows is of a group that there was before.
+        engine.iter().for_each(|e| e.stop());
+        if self.size() == 1 {
+            return Ok(Way::ThroughCpu("there is nobody to exchange tensors with".into()));
+        }
+        let mut known = None;
         let id = match &engine {
-            Ok(engine) if self.is_chief() => engine.id().map_err(|_| Hindrance::DoesNotStart),
+            Ok(engine) if self.is_chief() => engine.id().map_err(|why| {
+                known = Some(why);
+                Hindrance::DoesNotStart
+            }),
             Ok(_) => Ok([0; 128]),
             Err(why) => Err(*why),
         };
-        if let Some(why) = self.hindrance(id.as_ref().err().copied())? {
+        if let Some(why) = self.hindrance(id.as_ref().err().copied(), known.as_deref())? {
             return Ok(Way::ThroughCpu(why));
         }
         let (Ok(engine), Ok(mut id)) = (engine, id) else {
@@ -100,12 +123,11 @@ impl Group {
         // Those who could not start wait for the others at the next question.
         let started = engine.start(self, &id, Instant::now() + self.timeout / 2);
         let why = started.as_ref().err().map(|_| Hindrance::DoesNotStart);
-        match self.hindrance(why) {
+        match self.hindrance(why, started.err().as_deref()) {
             Ok(None) => Ok(Way::Direct(engine.name())),
             Ok(Some(why)) => {
                 engine.stop();
-                let own = started.err().map(|e| format!("{why}: {}", e.message()));
-                Ok(Way::ThroughCpu(own.unwrap_or(why)))
+                Ok(Way::ThroughCpu(why))
             }
             Err(e) => {
                 engine.stop();
@@ -114,15 +136,17 @@ impl Group {
         }
     }
 
-    /// What keeps some process from it; none if nothing does.
-    fn hindrance(&self, mine: Option<Hindrance>) -> Result<Option<String>> {
+    /// What keeps some process from it, with what is `known` if that is this one; none if
+    /// nothing does.
+    fn hindrance(&self, mine: Option<Hindrance>, known: Option<&str>) -> Result<Option<String>> {
         let last = self.size() as i64;
         // Of those with the greatest, the first process.
         let mine = mine.map_or(0, |why| (why as i64) << 32 | (last - self.rank() as i64));
         let worst = self.agree(mine, "whether GPUs exchange gradients by themselves")?;
-        let known = HINDRANCES.iter().find(|h| **h as i64 == worst >> 32);
+        let found = HINDRANCES.iter().find(|h| **h as i64 == worst >> 32);
         let rank = usize::try_from(last - (worst & 0xffff_ffff)).unwrap_or(0);
-        Ok(known.map(|why| why.text(rank)))
+        let known = known.filter(|_| rank == self.rank());
+        Ok(found.map(|why| why.text(self.number(rank), known)))
     }
 
     /// How many processes of a lower rank are on this machine. Every process calls it.
@@ -169,7 +193,7 @@ impl Group {
                 // Its connection has ended.
                 Err(e) if e.code() == ErrorCode::PEER_LOST => return e.note(said),
                 Err(e) if e.code() == ErrorCode::PEER_LATE => {
-                    silent.push(self.transport.number(rank));
+                    silent.push(self.number(rank));
                 }
                 // Any message will do.
                 _ => {}
@@ -202,8 +226,17 @@ impl Group {
 
     /// [`Group::gone`], as an error.
     pub(crate) fn lost(&self, rank: usize, what: &str, place: &str, said: &str) -> Error {
-        let number = self.transport.number(rank);
-        lost(number, &self.moment(what, place), "its connection has ended").note(said)
+        let moment = self.moment(what, place);
+        // Whoever has broken the group up has ended its connections, too.
+        match self.transport.check(&moment) {
+            Err(e) => e.note(said),
+            Ok(()) => lost(self.number(rank), &moment, "its connection has ended").note(said),
+        }
+    }
+
+    /// The number in the job of a process of the group.
+    pub(crate) fn number(&self, rank: usize) -> usize {
+        self.transport.number(rank)
     }
 
     /// How long what a process has sent before it was gone may take to arrive.

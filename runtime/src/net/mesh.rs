@@ -230,7 +230,11 @@ impl Transport for Mesh {
     fn gone(&self) -> Option<usize> {
         let closed =
             |l: &Option<Arc<Link>>| l.as_ref().is_some_and(|l| is_closed(l.stream.as_raw_fd()));
-        self.now().links.iter().position(closed)
+        let formed = self.now();
+        // When a group breaks, links end that are not of the one that is lost.
+        let lost = self.muster.lost(formed.run);
+        let lost = lost.and_then(|number| formed.members.iter().position(|m| *m == number));
+        lost.filter(|r| *r != formed.rank).or_else(|| formed.links.iter().position(closed))
     }
 
     fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {

@@ -309,6 +309,12 @@ impl Group {
         self.transport.peers()
     }
 
+    /// How often it was formed again: what processes have settled among themselves is over
+    /// when the number is another.
+    pub(crate) fn formation(&self) -> u64 {
+        self.losses[1].load(Ordering::Relaxed)
+    }
+
     fn moment<'a>(&self, what: &'a str, place: &'a str) -> Moment<'a> {
         Moment {
             sequence: self.sequence.fetch_add(1, Ordering::Relaxed) + 1,

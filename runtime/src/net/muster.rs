@@ -408,6 +408,12 @@ impl Muster {
         }
     }
 
+    /// Whose loss has broken the group of a run, by its number in the job.
+    pub(super) fn lost(&self, run: u64) -> Option<usize> {
+        let state = self.state();
+        state.cause.as_ref().filter(|_| state.run == run).map(|(cause, _)| cause.peer)
+    }
+
     /// The chief has saved what there is, and the others may go; they wait for that, as long
     /// as the chief is there.
     pub(super) fn farewell(&self, moment: &Moment<'_>) -> Result<()> {

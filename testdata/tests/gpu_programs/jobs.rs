@@ -3,10 +3,10 @@
 //! happens when a process is lost or the library is not there.
 
 use super::{Device, Options, driver, text};
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 use std::time::{Duration, Instant};
 use tfc::emit::{Artifact, Emitter};
 use tfc::link::LinkOptions;
@@ -117,23 +117,31 @@ impl Drop for Job {
 }
 
 fn start(exe: &Path, setting: &Setting, args: &str) -> Job {
-    let port =
-        TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let one = |rank: usize| {
-        let mut command = Command::new(exe);
-        command.args(args.split_whitespace()).args(["--device", (setting.device)(rank)]);
-        command.current_dir(exe.parent().expect("in a folder"));
-        command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", setting.workers.to_string());
-        command.env("TFC_COORDINATOR", format!("127.0.0.1:{port}"));
-        command.env("TFC_CUDA", &setting.cuda).env("NCCL_DEBUG", setting.debug);
-        command.env("TFC_SIM", format!("devices={}", setting.workers));
-        command.env("TFC_NCCL", &setting.nccl).env("TFC_NCCL_SIM", (setting.simulated)(rank));
-        if let Some(log) = &setting.log {
-            command.env("TFC_SIM_LOG", log);
-        }
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
-    };
-    Job((0..setting.workers).map(one).collect())
+    start_at(exe, setting, args, free_port())
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
+}
+
+/// Where the chief waits for the others, so that one may come back.
+fn start_at(exe: &Path, setting: &Setting, args: &str, port: u16) -> Job {
+    Job((0..setting.workers).map(|rank| worker(exe, setting, args, port, rank)).collect())
+}
+
+fn worker(exe: &Path, setting: &Setting, args: &str, port: u16, rank: usize) -> Child {
+    let mut command = Command::new(exe);
+    command.args(args.split_whitespace()).args(["--device", (setting.device)(rank)]);
+    command.current_dir(exe.parent().expect("in a folder"));
+    command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", setting.workers.to_string());
+    command.env("TFC_COORDINATOR", format!("127.0.0.1:{port}"));
+    command.env("TFC_CUDA", &setting.cuda).env("NCCL_DEBUG", setting.debug);
+    command.env("TFC_SIM", format!("devices={}", setting.workers));
+    command.env("TFC_NCCL", &setting.nccl).env("TFC_NCCL_SIM", (setting.simulated)(rank));
+    if let Some(log) = &setting.log {
+        command.env("TFC_SIM_LOG", log);
+    }
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
 }
 
 /// What came of each worker: its exit code, and what it said.
@@ -235,7 +243,11 @@ fn without_the_library_gradients_go_through_the_cpu() {
     for (setting, why) in [
         (Setting { nccl: "/nowhere/libnccl.so.2".into(), ..all.clone() }, "has no NCCL"),
         (Setting { simulated: |_| "old", ..all.clone() }, "older than 2.14"),
-        (Setting { simulated: |_| "no-start", ..all.clone() }, "NCCL does not start on worker 0"),
+        (
+            Setting { nccl: driver().to_string_lossy().into_owned(), ..all.clone() },
+            "the library of worker 0 is not NCCL",
+        ),
+        (Setting { simulated: |_| "no-start", ..all.clone() }, "NCCL does not start on worker 0: "),
         (Setting { device: on_cpu, ..all.clone() }, "worker 1 runs on the CPU"),
         (Setting { device: same, ..all.clone() }, "NCCL does not start"),
     ] {
@@ -244,6 +256,9 @@ fn without_the_library_gradients_go_through_the_cpu() {
         let note = "gradients go through the CPU: ";
         assert_eq!(all[0].1.matches(note).count(), 1, "{why}: {all:?}");
         assert!(all[0].1.contains(why) && !all[1].1.contains(note), "{why}: {all:?}");
+        // A reason is given, or where it can be found.
+        assert!(all[0].1.matches("does not start").count() <= 1, "{why}: {all:?}");
+        assert!(!all[0].1.contains("NCCL_DEBUG"), "{why}: {all:?}");
     }
 }
 
@@ -334,6 +349,181 @@ fn a_step_that_fails_in_an_exchange_changes_nothing() {
     let said = ok(&exe, &setting, &format!("{kept} --resume --state resumed.safetensors"));
     assert!(said.contains("from GPU to GPU"), "{said}");
     assert_eq!(bytes(&exe, "whole.safetensors"), bytes(&exe, "resumed.safetensors"));
+}
+
+const WHOLE: &str = "the run goes on from the last whole step";
+
+/// What the chief says, until that has some words in it; all there is otherwise. A job that
+/// forms its group again and again does not go on.
+fn heard(chief: &mut BufReader<ChildStderr>, said: &mut String, words: &str) {
+    while !said.contains(words) && chief.read_line(said).expect("it is read") > 0 {
+        assert!(said.matches(WHOLE).count() < 4, "{said}");
+    }
+}
+
+/// Those that are left find each other anew, and their tensors stay on the GPUs. Who is lost
+/// is named, though the group's own connections end with its.
+#[test]
+fn workers_that_are_left_exchange_by_their_gpus() {
+    let (dir, exe) = project(SMALL, 8);
+    let log = dir.path().join("log");
+    let setting = Setting {
+        simulated: |rank| if rank == 2 { "dies=8" } else { "" },
+        log: Some(log.clone()),
+        ..Setting::new(3)
+    };
+    let train = format!("{DATA} --batch 4 --epochs 10 --on-loss shrink --metrics m.json");
+    let mut job = start(&exe, &setting, &train);
+    let all = ended(&mut Job(job.0.drain(..2).collect()));
+    assert!(all.iter().all(|(code, _)| *code == Some(0)), "{all:?}");
+    let said = &all[0].1;
+    let words = format!("worker 2 is lost, 2 workers are left: {WHOLE}");
+    assert!(said.contains(&words) && said.contains("worker 2 is gone"), "{said}");
+    assert!(!said.contains("worker 1 is gone"), "{said}");
+    assert_eq!(said.matches("gradients go").count(), 1, "{said}");
+    assert!(said.contains("from GPU to GPU"), "{said}");
+    // In each of 20 steps one, whether with all or with two; and one that failed.
+    assert!(counted(&log, "together").iter().all(|n| [20, 21].contains(n)), "{said}");
+}
+
+/// One that comes back without the library has all exchange through the CPU from there on,
+/// with the same bits.
+#[test]
+fn a_worker_that_comes_back_without_nccl_takes_all_through_the_cpu() {
+    let (dir, exe) = project(SMALL, 8);
+    let train = format!("{DATA} --batch 4 --epochs 10");
+    let whole = Setting::new(2);
+    ok(&exe, &whole, &format!("{train} --state whole.safetensors"));
+    let log = dir.path().join("log");
+    let setting = Setting {
+        simulated: |rank| if rank == 1 { "dies=8" } else { "" },
+        log: Some(log.clone()),
+        ..whole.clone()
+    };
+    let train = format!("{train} --on-loss wait --join-timeout 60s --state s.safetensors");
+    let port = free_port();
+    let mut job = start_at(&exe, &setting, &train, port);
+    let mut chief = BufReader::new(job.0[0].stderr.take().expect("it was piped"));
+    let mut said = String::new();
+    heard(&mut chief, &mut said, "waiting for worker 1 to come back");
+    let without = Setting { nccl: "0".into(), log: None, ..whole };
+    job.0.push(worker(&exe, &without, &train, port, 1));
+    heard(&mut chief, &mut said, "the end of it");
+    assert_eq!(job.0[0].wait().expect("it ends").code(), Some(0), "{said}");
+    assert!(said.contains("gradients go from GPU to GPU"), "{said}");
+    let why = "gradients go through the CPU: worker 1 was told so by TFC_NCCL=0";
+    assert_eq!(said.matches(why).count(), 1, "{said}");
+    assert!(counted(&log, "together").iter().all(|n| *n <= 8), "{said}");
+    assert_eq!(bytes(&exe, "whole.safetensors"), bytes(&exe, "s.safetensors"));
+}
+
+/// Without the worker that has none, those that are left exchange by their GPUs.
+#[test]
+fn gradients_leave_the_cpu_with_the_last_worker_that_needs_it() {
+    let (dir, exe) = project(SMALL, 8);
+    let log = dir.path().join("log");
+    let setting = Setting {
+        device: |rank| if rank == 2 { "cpu" } else { "cuda" },
+        log: Some(log.clone()),
+        ..Setting::new(3)
+    };
+    let long = format!("{DATA} --batch 4 --epochs 1000000 --on-loss shrink --checkpoint-dir ck");
+    let mut job = start(&exe, &setting, &format!("{long} --save-every 2"));
+    let mut chief = BufReader::new(job.0[0].stderr.take().expect("it was piped"));
+    let mut said = String::new();
+    heard(&mut chief, &mut said, "gradients go through the CPU: worker 2 runs on the CPU");
+    let begun = Instant::now();
+    while !dir.path().join("ck").exists() && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    job.0[2].kill().expect("it is there");
+    heard(&mut chief, &mut said, "gradients go from GPU to GPU by NCCL");
+    // Some steps later.
+    let saved = || -> std::collections::BTreeSet<_> {
+        let files = std::fs::read_dir(dir.path().join("ck")).into_iter().flatten();
+        files.filter_map(|f| f.ok().map(|f| f.file_name())).collect()
+    };
+    let (begun, before) = (Instant::now(), saved());
+    while saved() == before && begun.elapsed() < Duration::from_secs(60) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let chief_id = job.0[0].id().to_string();
+    assert!(Command::new("kill").arg(chief_id).status().expect("it runs").success());
+    heard(&mut chief, &mut said, "the end of it");
+    assert_eq!(job.0[0].wait().expect("it ends").code(), Some(75), "{said}");
+    assert_eq!(job.0[1].wait().expect("it ends").code(), Some(75), "{said}");
+    let words = format!("worker 2 is lost, 2 workers are left: {WHOLE}");
+    assert!(said.contains(&words), "{said}");
+    assert!(counted(&log, "together").iter().all(|n| *n > 0), "{said}");
+}
+
+/// From Rust: a group that is formed again exchanges through the CPU until all have
+/// connected their GPUs again.
+#[test]
+fn modules_connect_their_gpus_again_after_a_loss() {
+    use tfc::net::direct::Way;
+    use tfc::net::job::{Job, OnLoss};
+    super::use_simulator();
+    let graph = tfc::parse(SMALL).expect("a graph");
+    let at = format!("127.0.0.1:{}", free_port());
+    let learn = |rank: usize| -> Vec<f32> {
+        let job = Job { on_loss: OnLoss::Shrink, ..Job::new(rank, 3, &at) };
+        let group = std::sync::Arc::new(tfc::net::Group::join(&job, &[0; 32]).expect("a group"));
+        let options = Options::new().device(Device::Cuda(rank as u32)).replicas(true).threads(1);
+        let module = tfc::compile_with(&graph, &options).expect("a module");
+        module.join(group.clone());
+        let connect = || module.connect_gpus().expect("all answer");
+        assert!(matches!(connect(), Way::Direct(_)));
+        let (x, y) = (ndarray::Array2::<f32>::ones((4, 3)), ndarray::Array2::<f32>::ones((4, 2)));
+        let step = || {
+            group.set_share(1, group.size());
+            module.call("train", (&x, &y))
+        };
+        step().expect("a step");
+        if rank == 2 {
+            return vec![];
+        }
+        let e = step().expect_err("one is lost");
+        assert_eq!(e.code(), tfc::ErrorCode::PEER_LOST, "{e}");
+        let what = group.regroup(&mut |_| {}).expect("two are left");
+        assert_eq!(what.lost, [2]);
+        step().expect("a step through the CPU");
+        assert!(matches!(connect(), Way::Direct(_)));
+        step().expect("a step by the GPUs");
+        let w = module.var::<f32>("w").expect("w");
+        group.farewell().expect("both are done");
+        w.iter().copied().collect()
+    };
+    let learned: Vec<Vec<f32>> = std::thread::scope(|s| {
+        let all: Vec<_> = (0..3).map(|rank| s.spawn(move || learn(rank))).collect();
+        all.into_iter().map(|t| t.join().expect("no panic")).collect()
+    });
+    // As one would, three times: all have the same examples.
+    let module = tfc::compile(&graph).expect("a module");
+    let (x, y) = (ndarray::Array2::<f32>::ones((4, 3)), ndarray::Array2::<f32>::ones((4, 2)));
+    for _ in 0..3 {
+        module.call("train", (&x, &y)).expect("a step");
+    }
+    let alone = module.var::<f32>("w").expect("w");
+    assert_eq!(learned[0], learned[1]);
+    assert!(learned[0].iter().zip(alone.iter()).all(|(a, b)| (a - b).abs() < 1e-5), "{learned:?}");
+}
+
+/// Tensors of other sizes in other processes are found, as they are between CPUs.
+#[test]
+fn tensors_whose_sizes_batches_decide_go_through_the_cpu() {
+    let graph = SMALL.replace("z = x @ w\n", "z = all_reduce(x, op: \"sum\") @ w\n");
+    let (dir, exe) = project(&graph, 10);
+    let log = dir.path().join("log");
+    let setting = Setting { log: Some(log.clone()), ..Setting::new(2) };
+    ok(&exe, &setting, &format!("{DATA} --batch 2"));
+    // The gradients alone.
+    assert_eq!(counted(&log, "together"), [5, 5]);
+    // Of five rows one has two and the other has three.
+    let all = ended(&mut start(&exe, &setting, &format!("{DATA} --batch 5")));
+    assert!(all.iter().all(|(code, _)| *code == Some(4)), "{all:?}");
+    // One of them may hear first that the other has ended.
+    assert!(all.iter().any(|(_, said)| said.contains("E0704")), "{all:?}");
 }
 
 /// From Rust, with threads for processes: one GPU each, and none of them twice.

@@ -157,6 +157,27 @@ fn exchanges_are_where_their_tensors_are_unless_nccl_would_lose_a_nan() {
     assert_eq!([Combine::Max, Combine::Min].map(on), [(HOST, 7); 2]);
 }
 
+/// Two processes may have them in different sizes, which NCCL does not notice.
+#[test]
+fn exchanges_of_tensors_whose_sizes_calls_decide_stay_on_the_cpu() {
+    let exchange = |bufs| {
+        let (name, place) = (String::new(), String::new());
+        Step::Exchange(Exchange { combine: Combine::Sum, bufs, name, place })
+    };
+    let on = |bufs: Vec<u32>| {
+        let mut plan = plan(vec![launch(3, 0), launch(4, 0), exchange(bufs), launch(1, 3)]);
+        plan.dims.push(DimInfo { name: "B".into(), min: 1, max: i64::MAX });
+        let entry = &mut plan.entries[0];
+        entry.exprs.push(Expr(vec![ExprOp::Const(3), ExprOp::Dim(0), ExprOp::Mul]));
+        (entry.buffers[4].len, entry.buffers[4].shape) = (3, vec![3]);
+        let placed = place(&plan, 0, &|_, _| true).plan;
+        let steps = &placed.entries[0].steps;
+        let at = steps.iter().position(|s| matches!(s, Step::Exchange(_))).unwrap();
+        steps.dispatch()[at].device
+    };
+    assert_eq!([vec![3], vec![4], vec![3, 4]].map(on), [1, HOST, HOST]);
+}
+
 /// A plan whose steps are placed: 0 on the CPU, 1 on `/gpu:0`, 2 on `/gpu:3`.
 fn apart(steps: Vec<(Step, u32)>, var: Option<u32>) -> Plan {
     let (steps, asked): (Vec<Step>, Vec<u32>) = steps.into_iter().unzip();

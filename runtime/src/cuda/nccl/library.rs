@@ -4,19 +4,13 @@
 //! 2.14, when its calls could first be made without waiting in them.
 
 use super::super::driver::Handle;
+use crate::library::{self, functions};
 use crate::net::direct::{Hindrance, Id};
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Arc;
 
 /// A code of the library; 0 is success.
 pub type Status = c_int;
-
-unsafe extern "C" {
-    fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;
-    fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-}
-
-const NOW: c_int = 2;
 
 /// Names the library, or switches it off with `0`.
 pub const LIBRARY: &str = "TFC_NCCL";
@@ -39,43 +33,20 @@ pub struct Config {
     pub rest: c_int,
 }
 
-macro_rules! nccl {
-    ($($field:ident = $name:literal, fn($($arg:ty),* $(,)?) -> $result:ty;)*) => {
-        /// The functions of the library.
-        pub struct Library {
-            $(pub $field: unsafe extern "C" fn($($arg),*) -> $result,)*
-        }
+/// What every version has.
+pub mod version {
+    use super::{Status, c_int, functions};
 
-        /// Every function: its name and the sizes of its parameters.
-        pub const FUNCTIONS: &[(&str, &[usize])] =
-            &[$(($name, &[$(std::mem::size_of::<$arg>()),*]),)*];
-
-        impl Library {
-            fn find(library: *mut c_void) -> Option<Library> {
-                let find = |name: &'static str| {
-                    let text = CString::new(name).ok()?;
-                    // SAFETY: the library is open, and the name is a C string.
-                    let at = unsafe { dlsym(library, text.as_ptr()) };
-                    (!at.is_null()).then_some(at)
-                };
-                Some(Library {
-                    $(
-                        // SAFETY: the library's function of this name has these parameters.
-                        $field: unsafe {
-                            std::mem::transmute::<
-                                *mut c_void,
-                                unsafe extern "C" fn($($arg),*) -> $result,
-                            >(find($name)?)
-                        },
-                    )*
-                })
-            }
-        }
-    };
+    functions! {
+        /// Says which one it is.
+        Version;
+        ask = "ncclGetVersion", fn(*mut c_int) -> Status;
+    }
 }
 
-nccl! {
-    version = "ncclGetVersion", fn(*mut c_int) -> Status;
+functions! {
+    /// The functions of the library.
+    Library;
     unique_id = "ncclGetUniqueId", fn(*mut UniqueId) -> Status;
     init = "ncclCommInitRankConfig",
         fn(*mut Handle, c_int, UniqueId, c_int, *mut Config) -> Status;
@@ -127,18 +98,20 @@ pub fn open() -> Result<(Arc<Library>, String), Hindrance> {
         Some(name) => vec![name],
         None => NAMES.to_vec(),
     };
-    let opened = names.iter().find_map(|name| {
-        let text = CString::new(*name).ok()?;
-        // SAFETY: the name is a C string; the library is never unloaded.
-        let library = unsafe { dlopen(text.as_ptr(), NOW) };
-        (!library.is_null()).then_some(library)
-    });
-    let library = Library::find(opened.ok_or(Hindrance::Missing)?).ok_or(Hindrance::TooOld)?;
+    // SAFETY: NCCL, or what the user says stands for it, is made to be loaded.
+    let opened = unsafe { library::Library::open(&names) }.map_err(|_| Hindrance::Missing)?;
+    // What it is, before what it lacks.
+    // SAFETY: it has been so in all versions, and a test compares it with the headers.
+    let known = unsafe { version::Version::find(opened) }.map_err(|_| Hindrance::NotNccl)?;
     let mut version = 0;
     // SAFETY: the library writes a number.
-    if unsafe { (library.version)(&raw mut version) } != 0 || version < value::LEAST {
-        return Err(Hindrance::TooOld);
+    match unsafe { (known.ask)(&raw mut version) } {
+        0 if version < value::LEAST => return Err(Hindrance::TooOld),
+        0 => {}
+        _ => return Err(Hindrance::NotNccl),
     }
+    // SAFETY: its headers declare them so since 2.14, and the same test compares them.
+    let library = unsafe { Library::find(opened) }.map_err(|_| Hindrance::NotNccl)?;
     let text = format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100);
     Ok((Arc::new(library), text))
 }

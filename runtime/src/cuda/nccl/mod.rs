@@ -20,7 +20,7 @@ pub mod scale;
 use super::driver::{DevicePtr, Handle, value as cuda};
 use super::{Direct, Entry, Gpu};
 use crate::device::{Sequence, Task};
-use crate::error::{Error, ErrorCode, Result};
+use crate::error::{Error, Result};
 use crate::net::Group;
 use crate::net::collective::Reduce;
 use crate::net::direct::{Engine, Hindrance, Id};
@@ -143,9 +143,13 @@ fn connect(gpu: &Arc<Gpu>) -> std::result::Result<Arc<dyn Direct>, Hindrance> {
 /// says why: here is what NCCL has no part in.
 fn explain(e: &Error) {
     if std::env::var_os("NCCL_DEBUG").is_some_and(|level| !level.is_empty()) {
-        let notes: String = e.notes().iter().map(|n| format!("; {n}")).collect();
-        eprintln!("note: NCCL does not start: {}{notes}", e.message());
+        eprintln!("note: NCCL does not start: {}", in_words(e));
     }
+}
+
+fn in_words(e: &Error) -> String {
+    let notes: String = e.notes().iter().map(|n| format!("; {n}")).collect();
+    format!("{}{notes}", e.message())
 }
 
 impl Nccl {
@@ -271,28 +275,28 @@ fn kind(dtype: DType) -> c_int {
     }
 }
 
-fn does_not_start(why: &str) -> Error {
-    Error::peer(ErrorCode::PEER_LOST, format!("NCCL does not start: {why}"))
-}
-
 impl Engine for Nccl {
     fn name(&self) -> String {
         format!("NCCL {}", self.version)
     }
 
-    fn id(&self) -> Result<Id> {
-        self.gpu.make_current()?;
+    fn id(&self) -> std::result::Result<Id, String> {
+        self.gpu.make_current().map_err(|e| in_words(&e))?;
         let mut id = UniqueId([0; 128]);
         // SAFETY: the library writes as many bytes.
         match unsafe { (self.library.unique_id)(&raw mut id) } {
             0 => Ok(id.0),
-            status => Err(does_not_start(&self.library.says(status))),
+            status => Err(self.library.says(status)),
         }
     }
 
-    fn start(&self, group: &Arc<Group>, id: &Id, deadline: Instant) -> Result<()> {
-        self.stop();
-        self.gpu.make_current()?;
+    fn start(
+        &self,
+        group: &Arc<Group>,
+        id: &Id,
+        deadline: Instant,
+    ) -> std::result::Result<(), String> {
+        self.gpu.make_current().map_err(|e| in_words(&e))?;
         let mut config = Config {
             size: std::mem::size_of::<Config>(),
             magic: value::MAGIC,
@@ -323,12 +327,12 @@ impl Engine for Nccl {
                 let why = match why {
                     Trouble::Said(status) => self.library.says(status),
                     Trouble::Late => "the GPUs do not find each other in time".into(),
-                    Trouble::Gone(rank) => format!("process {rank} is gone"),
+                    Trouble::Gone(rank) => format!("worker {} is gone", group.number(rank)),
                 };
                 if !comm.is_null() {
                     self.abort(comm);
                 }
-                Err(does_not_start(&why))
+                Err(why)
             }
         }
     }
