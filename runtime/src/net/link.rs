@@ -22,7 +22,7 @@ use crate::error::Result;
 use std::io::{self, IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// Data of one message.
@@ -34,10 +34,20 @@ const BUFFER: usize = 64 << 10;
 const TURNS: usize = 1 << 14;
 /// Answers to a peer that are kept until they can be sent.
 const ANSWERS: usize = 256 << 10;
-/// Data taken in before the peer is told that it may send more.
-const CONSUMED: usize = 1 << 29;
-/// Data that is kept for later while waiting for leave to send.
-const EARLY: usize = 64 << 20;
+/// How much of what comes is taken in before something is done about it.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Data taken in before the peer is told that it may send more.
+    pub consumed: usize,
+    /// Data that is kept for later while waiting for leave to send.
+    pub early: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { consumed: h2::WINDOW as usize / 4, early: 64 << 20 }
+    }
+}
 
 /// How far a direction got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,12 +57,20 @@ pub(super) enum Progress {
     Blocked,
     /// The peer must first allow more to be sent.
     NeedsLeave,
+    /// That is enough for one turn, and there may be more.
+    More,
+    /// Nobody has asked for the data that comes next, and enough of it is kept already.
+    Full,
 }
 
 pub(super) struct Link {
     pub peer: usize,
     job: u64,
     pub stream: Wire,
+    room: Room,
+    /// Held by whoever waits for what comes: it would wait in vain for what another thread
+    /// takes in meanwhile.
+    reading: Mutex<()>,
     io: Mutex<Io>,
 }
 
@@ -65,9 +83,12 @@ struct Io {
     frame: Frame,
     message: Message,
     early: Vec<u8>,
+    /// How much of it has been asked for meanwhile.
+    early_used: usize,
     consumed: usize,
     decoder: Decoder,
-    /// A frame is written in part: nothing else may come between.
+    /// A frame is begun, if only in the memory of an encrypted connection, and not all of it
+    /// is written: nothing else may come between.
     within_frame: bool,
 }
 
@@ -144,11 +165,33 @@ impl Link {
             frame: Frame::Head,
             message: START,
             early: vec![],
+            early_used: 0,
             consumed: 0,
             decoder,
             within_frame: false,
         };
-        Link { peer, job, stream, io: Mutex::new(io) }
+        let (room, reading) = Default::default();
+        Link { peer, job, stream, room, reading, io: Mutex::new(io) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_room(mut self, room: Room) -> Link {
+        self.room = room;
+        self
+    }
+
+    /// Held while waiting for what comes.
+    pub(super) fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Link::reading`]; none if somebody else does.
+    pub(super) fn try_reading(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.reading.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn io(&self) -> MutexGuard<'_, Io> {
@@ -178,23 +221,25 @@ impl Link {
                 }
             } else if s.message_left == 0 && s.framed == s.data.len() {
                 return Ok(Progress::Done);
-            } else if !begin_frame(s, &mut io.allowed, self.job) {
+            } else if begin_frame(s, &mut io.allowed, self.job) {
+                io.within_frame = true;
+            } else {
                 return Ok(Progress::NeedsLeave);
             }
         }
     }
 
     /// Writes what the peer has to know about the connection, as far as the socket
-    /// takes it and nobody is in the middle of a frame.
-    pub(super) fn push_control(&self, moment: &Moment<'_>) -> Result<()> {
+    /// takes it. Done also where somebody is in the middle of a frame, who does it next.
+    pub(super) fn push_control(&self, moment: &Moment<'_>) -> Result<Progress> {
         let mut io = self.io();
         while !io.control.is_empty() && !io.within_frame {
             match (&self.stream).write(&io.control) {
                 Ok(n) => drop(io.control.drain(..n)),
-                Err(e) => return self.blocked(e, moment).map(drop),
+                Err(e) => return self.blocked(e, moment),
             }
         }
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// Receives as much as there is. Without anything to receive, what a peer says
@@ -208,8 +253,12 @@ impl Link {
         let io = &mut *guard;
         if let Some(r) = r.as_deref_mut() {
             let early = std::mem::take(&mut io.early);
-            let used = self.feed(io, &early, r, moment)?;
-            io.early = early[used..].to_vec();
+            io.early_used += self.feed(io, &early[io.early_used..], r, moment)?;
+            if io.early_used < early.len() {
+                io.early = early;
+            } else {
+                io.early_used = 0;
+            }
         }
         // Not without end, however fast a peer sends: who waits looks at the clock.
         for _ in 0..TURNS {
@@ -232,7 +281,7 @@ impl Link {
                 }
                 Frame::Data(0) => {
                     io.frame = Frame::Head;
-                    if io.consumed >= CONSUMED {
+                    if io.consumed >= self.room.consumed {
                         let more = (io.consumed as u32).to_be_bytes();
                         for stream in [0, h2::STREAM] {
                             io.control.extend(h2::frame(kind::WINDOW_UPDATE, 0, stream, &more));
@@ -242,16 +291,15 @@ impl Link {
                 }
                 Frame::Data(left) if have > 0 => {
                     let n = left.min(have);
-                    let bytes = io.buf[io.start..][..n].to_vec();
                     let used = match r.as_deref_mut() {
-                        Some(r) => self.feed(io, &bytes, r, moment)?,
-                        None => {
-                            if io.early.len() + n > EARLY {
-                                return Err(stray(self.peer, moment, "more data than is due"));
-                            }
-                            io.early.extend_from_slice(&bytes);
-                            n
+                        Some(r) => {
+                            let bytes = io.buf[io.start..][..n].to_vec();
+                            self.feed(io, &bytes, r, moment)?
                         }
+                        None => match self.keep(io, n) {
+                            0 => return Ok(Progress::Full),
+                            n => n,
+                        },
                     };
                     io.start += used;
                     io.consumed += used;
@@ -290,7 +338,18 @@ impl Link {
                 }
             }
         }
-        Ok(Progress::Blocked)
+        Ok(Progress::More)
+    }
+
+    /// Keeps up to `n` of the next bytes for later; how many.
+    fn keep(&self, io: &mut Io, n: usize) -> usize {
+        let n = n.min(self.room.early.saturating_sub(io.early.len() - io.early_used));
+        if io.early_used > 0 && n > 0 {
+            io.early.drain(..io.early_used);
+            io.early_used = 0;
+        }
+        io.early.extend_from_slice(&io.buf[io.start..][..n]);
+        n
     }
 
     /// Takes bytes of messages as far as they are asked for; how many.

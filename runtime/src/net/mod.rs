@@ -40,6 +40,8 @@ pub mod collective;
 mod counted;
 pub mod direct;
 mod door;
+#[cfg(test)]
+mod flow;
 mod h2;
 #[cfg(test)]
 mod hostile;

@@ -384,15 +384,64 @@ pub(super) enum Wire {
 
 /// What a test gives a link to read, and what the link wrote.
 #[cfg(test)]
+#[derive(Default)]
 pub(super) struct Pipe {
     pub input: std::collections::VecDeque<u8>,
     pub output: Vec<u8>,
+    pub pace: Pace,
+}
+
+/// How a pipe takes what is written.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) enum Pace {
+    #[default]
+    AtOnce,
+    /// One byte, and then none; whether it is the next one's turn.
+    Bytes(bool),
+    /// As OpenSSL does when the socket is full: it has encrypted what it was given, and is to
+    /// be given the same again until that is out.
+    Encrypted(Option<Vec<u8>>),
+}
+
+#[cfg(test)]
+impl Pipe {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = match &mut self.pace {
+            Pace::AtOnce => bytes,
+            Pace::Bytes(turn) => {
+                *turn = !*turn;
+                if !*turn { &bytes[..bytes.len().min(1)] } else { &[] }
+            }
+            Pace::Encrypted(pending) => match pending.take() {
+                Some(begun) => {
+                    assert!(bytes.starts_with(&begun), "bad write retry");
+                    &bytes[..begun.len()]
+                }
+                None => {
+                    *pending = Some(bytes.to_vec());
+                    &[]
+                }
+            },
+        };
+        self.output.extend_from_slice(taken);
+        match taken.is_empty() && !bytes.is_empty() {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => Ok(taken.len()),
+        }
+    }
 }
 
 #[cfg(test)]
 impl Wire {
     pub(super) fn memory(pipe: Pipe) -> Wire {
         Wire::Memory(Mutex::new(pipe))
+    }
+
+    pub(super) fn say(&self, bytes: &[u8]) {
+        if let Wire::Memory(pipe) = self {
+            pipe.lock().unwrap().input.extend(bytes);
+        }
     }
 
     pub(super) fn written(&self) -> Vec<u8> {
@@ -480,7 +529,7 @@ impl Write for &Wire {
                 session.call(|l, ssl| unsafe { (l.write)(ssl, bytes.as_ptr().cast(), len) })
             }
             #[cfg(test)]
-            Wire::Memory(pipe) => pipe.lock().unwrap().output.write(bytes),
+            Wire::Memory(pipe) => pipe.lock().unwrap().take(bytes),
         }
     }
 
