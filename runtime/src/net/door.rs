@@ -1,6 +1,6 @@
 //! Connections to other processes, and the door where they come in.
 
-use super::link::{Call, limit};
+use super::call::{Call, wait_until};
 use super::mesh::{POLLIN, poll_fd};
 use super::tls::{self, Tls, Wire};
 use std::io::{self, Read};
@@ -13,8 +13,11 @@ use std::time::{Duration, Instant};
 
 /// A connection that says nothing useful for so long is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that may be shaking hands, or hear why they are turned away, at a time.
+/// Connections that may be shaking hands, or hear why they are turned away, at a time; more
+/// of them wait outside.
 const STRANGERS: usize = 256;
+/// How long those wait before somebody looks whether there is room.
+const FULL: Duration = Duration::from_millis(5);
 /// How often a door that nobody knocks at looks whether it is closed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -24,12 +27,10 @@ pub(super) fn wire(
     tls: Option<&Arc<Tls>>,
     deadline: Instant,
 ) -> io::Result<Wire> {
+    stream.set_nonblocking(true)?;
     match tls {
         None => Ok(Wire::Plain(stream)),
-        Some(tls) => {
-            limit(&stream, deadline)?;
-            tls.connect(stream)
-        }
+        Some(tls) => tls.connect(stream, deadline),
     }
 }
 
@@ -90,8 +91,12 @@ impl Door {
             let busy = Arc::new(());
             let over = || deadline.is_some_and(|d| Instant::now() >= d);
             while !over() && !shut.load(Ordering::Acquire) {
+                if Arc::strong_count(&busy) > STRANGERS {
+                    std::thread::sleep(FULL);
+                    continue;
+                }
                 match listener.accept() {
-                    Ok((stream, _)) if Arc::strong_count(&busy) <= STRANGERS => {
+                    Ok((stream, _)) => {
                         let (give, busy) = (give.clone(), busy.clone());
                         let (tls, away) = (tls.clone(), away.clone());
                         let until = Instant::now() + HANDSHAKE;
@@ -115,7 +120,6 @@ impl Door {
                         // Without a thread to spare the caller is turned away.
                         let _ = std::thread::Builder::new().spawn(shake);
                     }
-                    Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         poll_fd(listener.as_raw_fd(), POLLIN, LOOK);
                     }
@@ -140,11 +144,10 @@ impl Door {
 
 /// Takes a call from whoever has the right certificate, if one is needed.
 fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Result<Call> {
-    stream.set_nonblocking(false)?;
+    stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
-    limit(&stream, until)?;
     let stream = match tls {
-        Some(tls) => tls.accept(stream)?,
+        Some(tls) => tls.accept(stream, until)?,
         None => Wire::Plain(stream),
     };
     Call::take(stream, until)
@@ -158,12 +161,21 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 /// before it has read why nobody listens.
 pub(super) fn farewell(stream: &TcpStream) {
     let until = Instant::now() + FAREWELL;
-    if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err()
-    {
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
         return;
     }
-    let (mut stream, mut rest) = (stream, [0; 4096]);
-    while Instant::now() < until && stream.read(&mut rest).is_ok_and(|n| n > 0) {}
+    let (mut from, mut rest) = (stream, [0; 4096]);
+    while Instant::now() < until {
+        match from.read(&mut rest) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // Whether it is too late shows above.
+                let _ = wait_until(stream, POLLIN, until);
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 impl Drop for Door {

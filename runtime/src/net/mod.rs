@@ -6,7 +6,7 @@
 //! | [`muster`] | who is in the group, when a job begins and when a process is lost |
 //! | [`mesh`] | the group: every process has a link to every other |
 //! | [`line`] | what is said about processes that are lost |
-//! | [`door`] | connections that come in, and go out |
+//! | [`door`], [`call`] | connections that come in, and go out |
 //! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
@@ -35,6 +35,7 @@
 
 mod alive;
 mod beside;
+mod call;
 pub mod clock;
 pub mod collective;
 mod counted;

@@ -25,7 +25,8 @@ mod follower;
 
 use super::job::{Job, OnLoss};
 use super::line::{Cause, Kind, Line, Word};
-use super::link::{Call, Link, Refused};
+use super::call::{Call, Refused};
+use super::link::Link;
 use super::mesh::{Formed, outlive_peers};
 use super::tls::{self, Tls};
 use super::{Moment, Stop, alive, hpack, late, lost};

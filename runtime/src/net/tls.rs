@@ -5,7 +5,9 @@
 //! compared with addresses: who has a certificate of the job's authority belongs to the
 //! job, wherever it runs. So the authority should be one that signs for the job alone.
 
+use super::call::wait_until;
 use super::door;
+use super::mesh::{POLLIN, POLLOUT};
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::io::{self, IoSlice, Read, Write};
@@ -13,6 +15,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,19 +234,28 @@ impl Tls {
         }
     }
 
-    /// Shakes hands with who was called; the socket blocks, and has timeouts.
-    pub(super) fn connect(self: &Arc<Tls>, stream: TcpStream) -> io::Result<Wire> {
-        self.shake(stream, self.client, self.library.connect)
+    /// Shakes hands with who was called; the socket does not block.
+    pub(super) fn connect(
+        self: &Arc<Tls>,
+        stream: TcpStream,
+        deadline: Instant,
+    ) -> io::Result<Wire> {
+        self.shake(stream, deadline, self.client, self.library.connect)
     }
 
     /// Shakes hands with who calls.
-    pub(super) fn accept(self: &Arc<Tls>, stream: TcpStream) -> io::Result<Wire> {
-        self.shake(stream, self.server, self.library.accept)
+    pub(super) fn accept(
+        self: &Arc<Tls>,
+        stream: TcpStream,
+        deadline: Instant,
+    ) -> io::Result<Wire> {
+        self.shake(stream, deadline, self.server, self.library.accept)
     }
 
     fn shake(
         self: &Arc<Tls>,
         stream: TcpStream,
+        deadline: Instant,
         ctx: Handle,
         how: unsafe extern "C" fn(Handle) -> c_int,
     ) -> io::Result<Wire> {
@@ -254,15 +266,27 @@ impl Tls {
         }
         let session = Session { tls: self.clone(), ssl: Mutex::new(Ssl(ssl)), stream };
         // SAFETY: the session is valid, and its socket stays open as long as it.
-        let code = unsafe {
-            (self.library.clear_errors)();
-            (self.library.set_fd)(ssl, session.stream.as_raw_fd());
-            how(ssl)
+        unsafe { (self.library.set_fd)(ssl, session.stream.as_raw_fd()) };
+        let error = loop {
+            // SAFETY: as above.
+            let code = unsafe {
+                (self.library.clear_errors)();
+                how(ssl)
+            };
+            if code == 1 {
+                return Ok(Wire::Tls(Box::new(session)));
+            }
+            let error = session.error(ssl, code);
+            // SAFETY: the session is valid.
+            let events = match unsafe { (self.library.get_error)(ssl, code) } {
+                WANT_READ => POLLIN,
+                WANT_WRITE => POLLOUT,
+                _ => break error,
+            };
+            if let Err(late) = wait_until(&session.stream, events, deadline) {
+                break late;
+            }
         };
-        if code == 1 {
-            return Ok(Wire::Tls(Box::new(session)));
-        }
-        let error = session.error(ssl, code);
         door::farewell(&session.stream);
         // SAFETY: as above.
         let verified = unsafe { (self.library.verify_result)(ssl) };

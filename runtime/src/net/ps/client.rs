@@ -6,7 +6,7 @@
 //! checkpoint, and everybody goes on from there.
 
 use super::super::job::Job;
-use super::super::link::Call;
+use super::super::call::{Call, Refused};
 use super::super::muster::TRUSTED;
 use super::super::tls::{self, Tls};
 use super::super::{Moment, door, hpack, mesh};
@@ -176,8 +176,8 @@ impl Client {
         ];
         let wire = door::wire(stream, self.tls.as_ref(), deadline).map_err(|e| gone(&e))?;
         let call = Call::make(wire, SERVE, &metadata, deadline).map_err(|e| match e {
-            super::super::link::Refused::Io(e) => gone(&e),
-            super::super::link::Refused::Said(why) => Error::peer(
+            Refused::Io(e) => gone(&e),
+            Refused::Said(why) => Error::peer(
                 ErrorCode::JOIN_REFUSED,
                 format!("parameter server {server} refused this process: {why}"),
             )
