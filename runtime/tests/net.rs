@@ -14,6 +14,8 @@ use tfc_runtime::net::{Group, Regrouped, local, tls};
 
 #[path = "net/losses.rs"]
 mod losses;
+#[path = "net/mpi.rs"]
+mod mpi;
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);

@@ -251,7 +251,7 @@ impl Group {
     /// of them must run the same.
     pub fn join(job: &Job, graph: &[u8; 32]) -> Result<Group> {
         let transport: Box<dyn Transport> = match job.mpi {
-            true => Box::new(mpi::Mpi::start(graph, job.on_loss)?),
+            true => Box::new(mpi::Mpi::start(graph, job)?),
             false => Box::new(mesh::Mesh::join(job, graph)?),
         };
         Ok(Group::new(transport, job.timeout))
