@@ -4,7 +4,7 @@ use super::call::{Call, wait_until};
 use super::mesh::{POLLIN, poll_fd};
 use super::tls::{self, Tls, Wire};
 use std::io::{self, Read};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -18,6 +18,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 const STRANGERS: usize = 256;
 /// How long those wait before somebody looks whether there is room.
 const FULL: Duration = Duration::from_millis(5);
+/// How long the first try takes at an address that does not answer, if there are others.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a door that nobody knocks at looks whether it is closed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -45,12 +47,30 @@ pub(super) fn connect_unless(
     deadline: Instant,
     in_vain: &dyn Fn() -> bool,
 ) -> io::Result<TcpStream> {
-    let mut pause = Duration::from_millis(10);
+    let (mut pause, mut patience) = (Duration::from_millis(10), PATIENCE);
     loop {
-        let tried = address.to_socket_addrs().and_then(|mut list| {
-            let at = list.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let stream = TcpStream::connect_timeout(&at, left.max(Duration::from_millis(1)))?;
+        let tried = address.to_socket_addrs().and_then(|list| {
+            let all: Vec<SocketAddr> = list.collect();
+            reach(&all, deadline, patience)
+        });
+        patience *= 2;
+        match tried {
+            Err(_) if Instant::now() + pause < deadline && !in_vain() => std::thread::sleep(pause),
+            other => return other,
+        }
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}
+
+/// A connection to one of the addresses of a host, or why there is none to the first.
+fn reach(all: &[SocketAddr], deadline: Instant, patience: Duration) -> io::Result<TcpStream> {
+    let mut failed = None;
+    for at in all {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Where there are several, one that does not answer leaves time for the others.
+        let left = if all.len() > 1 { left.min(patience) } else { left };
+        let tried = TcpStream::connect_timeout(at, left.max(Duration::from_millis(1)));
+        let tried = tried.and_then(|stream| {
             // Where nobody listens, a connection within one machine may meet itself.
             match stream.local_addr()? == stream.peer_addr()? {
                 true => Err(io::ErrorKind::ConnectionRefused.into()),
@@ -58,11 +78,11 @@ pub(super) fn connect_unless(
             }
         });
         match tried {
-            Err(_) if Instant::now() + pause < deadline && !in_vain() => std::thread::sleep(pause),
-            other => return other,
+            Ok(stream) => return Ok(stream),
+            Err(e) => failed = failed.or(Some(e)),
         }
-        pause = (pause * 2).min(Duration::from_millis(500));
     }
+    Err(failed.unwrap_or(io::ErrorKind::AddrNotAvailable.into()))
 }
 
 /// Where calls come in: each shakes hands on a thread of its own, so that one who
@@ -181,5 +201,24 @@ pub(super) fn farewell(stream: &TcpStream) {
 impl Drop for Door {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_host_are_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        // Nobody listens at port 0.
+        let closed = SocketAddr::from(([127, 0, 0, 1], 0));
+        let soon = Instant::now() + Duration::from_secs(20);
+        let stream = reach(&[closed, open], soon, PATIENCE).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), open);
+        assert!(reach(&[closed], Instant::now() + PATIENCE, PATIENCE).is_err());
+        let e = reach(&[], soon, PATIENCE).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::AddrNotAvailable);
     }
 }
