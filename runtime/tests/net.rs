@@ -14,6 +14,8 @@ use tfc_runtime::net::{Group, Regrouped, local, tls};
 
 #[path = "net/losses.rs"]
 mod losses;
+#[path = "net/mpi.rs"]
+mod mpi;
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);
@@ -169,31 +171,34 @@ fn a_message_that_never_comes_names_its_peer_its_tensor_and_its_line() {
 #[test]
 fn who_has_no_right_certificate_gets_nothing() {
     let Some(certificates) = certificates() else { return };
-    let meet = |tls: Option<tls::Files>| {
+    let meet = |tls: Option<tls::Files>, within: Duration| {
         let at = free_address();
-        let mut chief = job(0, 2, &at);
-        chief.join_timeout = Duration::from_millis(1500);
-        chief.tls = Some(certificates.files("member"));
-        let chief = thread::spawn(move || Group::join(&chief, &[7; 32]));
-        let mut other = job(1, 2, &at);
-        other.join_timeout = Duration::from_millis(1200);
-        other.tls = tls;
-        let other = Group::join(&other, &[7; 32]);
-        [chief.join().unwrap(), other].map(|r| r.map(drop).map_err(|e| e.to_string()))
+        let join = |rank, tls| {
+            let job = Job { join_timeout: within, tls, ..job(rank, 2, &at) };
+            thread::spawn(move || Group::join(&job, &[7; 32]))
+        };
+        let both = [join(0, Some(certificates.files("member"))), join(1, tls)];
+        both.map(|r| r.join().unwrap().map(drop).map_err(|e| e.to_string()))
     };
-    for (who, why) in [("stranger", "certificate"), ("late", "expired")] {
-        let [chief, other] = meet(Some(certificates.files(who)));
-        let (chief, other) = (chief.unwrap_err(), other.unwrap_err());
-        assert!(chief.contains("a process was turned away"), "{who}: {chief}");
-        assert!(chief.contains(why) || who == "stranger", "{who}: {chief}");
-        assert!(other.contains("E0708"), "{who}: {other}");
-    }
-    // In plain text.
-    let [chief, other] = meet(None);
-    assert!(chief.is_err() && other.is_err(), "{chief:?} {other:?}");
-    // And who belongs to the job.
-    let [chief, other] = meet(Some(certificates.files("member")));
-    assert!(chief.is_ok() && other.is_ok(), "{chief:?} {other:?}");
+    thread::scope(|s| {
+        for (who, why) in [("stranger", "certificate"), ("late", "expired")] {
+            s.spawn(move || {
+                let [chief, other] = meet(Some(certificates.files(who)), IN_VAIN);
+                let (chief, other) = (chief.unwrap_err(), other.unwrap_err());
+                assert!(chief.contains("a process was turned away"), "{who}: {chief}");
+                assert!(chief.contains(why) || who == "stranger", "{who}: {chief}");
+                assert!(other.contains("E0708"), "{who}: {other}");
+            });
+        }
+        s.spawn(|| {
+            // In plain text.
+            let [chief, other] = meet(None, IN_VAIN);
+            assert!(chief.is_err() && other.is_err(), "{chief:?} {other:?}");
+        });
+        // And who belongs to the job.
+        let [chief, other] = meet(Some(certificates.files("member")), SOON);
+        assert!(chief.is_ok() && other.is_ok(), "{chief:?} {other:?}");
+    });
     // A file that is not there, and a key of another certificate.
     let mut files = certificates.files("member");
     files.cert = "missing.pem".into();
@@ -425,11 +430,13 @@ impl Random {
 #[test]
 fn noise_at_the_door_changes_nothing() {
     let at = free_address();
-    let chief = {
-        let at = at.clone();
-        thread::spawn(move || Group::join(&job(0, 2, &at), &[1; 32]))
+    let join = |rank: usize| {
+        let job = Job { token: "secret".into(), ..job(rank, 2, &at) };
+        thread::spawn(move || Group::join(&job, &[1; 32]).unwrap())
     };
-    let hello = captured_hello(Job::new(1, 2, ""), [1; 32]);
+    let chief = join(0);
+    // Somebody without the token, so that nothing that is changed makes a call that is taken.
+    let hello = captured_hello(Job { token: "guess".into(), ..Job::new(1, 2, "") }, [1; 32]);
     let mut random = Random(5);
     for round in 0..60 {
         let Ok(mut stream) = TcpStream::connect(&at) else {
@@ -449,8 +456,7 @@ fn noise_at_the_door_changes_nothing() {
         }
         let _ = stream.write_all(&bytes);
     }
-    let other = Group::join(&job(1, 2, &at), &[1; 32]).unwrap();
-    let groups = vec![chief.join().unwrap().unwrap(), other];
+    let groups = [chief, join(1)].map(|g| g.join().unwrap());
     assert_eq!(everywhere(&groups, |g| g.agree(3, "x").unwrap()), [3, 3]);
 }
 
@@ -646,8 +652,8 @@ fn messages_that_were_changed_are_errors() {
 
 #[test]
 fn joining_takes_no_longer_than_it_may() {
-    let at = free_address();
-    let silent: Vec<TcpListener> = vec![TcpListener::bind(&at).unwrap()];
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
     let started = Instant::now();
     let mut job = Job::new(1, 2, &at);
     job.join_timeout = Duration::from_millis(200);
@@ -655,4 +661,79 @@ fn joining_takes_no_longer_than_it_may() {
     assert_eq!(e.code(), ErrorCode::PEER_LATE, "{e}");
     assert!(started.elapsed() < SOON);
     drop(silent);
+}
+
+/// Connections that say a little now and then, more of them than are let in at a time, hold
+/// nobody up for long, with certificates or without.
+#[test]
+fn who_says_little_by_little_is_let_go() {
+    const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    // The head of a frame and that of a record of TLS; what they are of is long in coming.
+    let plain = [PREFACE, &[0, 0xff, 0xff, 0x7f, 0, 0, 0, 0, 0]].concat();
+    let record = vec![0x16, 3, 1, 0x3e, 0x80];
+    let meet = |begin: &[u8], strangers: usize, tls: Option<tls::Files>| {
+        let at = free_address();
+        let join = |rank| {
+            let job = Job { join_timeout: 3 * SOON, tls: tls.clone(), ..job(rank, 2, &at) };
+            thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+        };
+        let chief = join(0);
+        let began = Instant::now();
+        let mut strangers: Vec<TcpStream> = (0..strangers)
+            .map(|_| {
+                loop {
+                    match TcpStream::connect(&at) {
+                        Err(_) if began.elapsed() < SOON => thread::sleep(Duration::from_millis(5)),
+                        stream => break stream.unwrap(),
+                    }
+                }
+            })
+            .collect();
+        strangers.iter_mut().for_each(|s| s.write_all(begin).unwrap());
+        let others = || strangers.iter().map(|s| s.try_clone().unwrap()).collect::<Vec<_>>();
+        let mut talking = others();
+        let (stop, stopped) = mpsc::channel::<()>();
+        thread::scope(|s| {
+            s.spawn(move || {
+                let pause = Duration::from_millis(200);
+                while stopped.recv_timeout(pause) == Err(mpsc::RecvTimeoutError::Timeout) {
+                    talking.retain_mut(|s| s.write_all(&[0]).is_ok());
+                }
+            });
+            let groups = [chief, join(1)].map(|g| g.join().unwrap());
+            losses::adds_up(&groups);
+            // All of them are let go, the first one too.
+            strangers[0].set_read_timeout(Some(2 * SOON)).unwrap();
+            let let_go = |e: &std::io::Error| e.kind() == std::io::ErrorKind::ConnectionReset;
+            loop {
+                match (&strangers[0]).read(&mut [0; 4096]) {
+                    Ok(0) => break,
+                    Ok(_) => {}
+                    Err(e) if let_go(&e) => break,
+                    Err(e) => panic!("{e}"),
+                }
+            }
+            drop(stop);
+        });
+    };
+    thread::scope(|s| {
+        s.spawn(|| meet(&plain, 260, None));
+        if let Some(certificates) = certificates() {
+            s.spawn(|| meet(&record, 1, Some(certificates.files("member"))));
+        }
+    });
+}
+
+/// A chief that listens by name is found by all ways that lead to its host.
+#[test]
+fn who_listens_by_name_listens_everywhere() {
+    let port = free_address().rsplit_once(':').unwrap().1.to_owned();
+    let join = |rank, host: &str| {
+        let job = Job { plain: true, ..job(rank, 3, &format!("{host}:{port}")) };
+        thread::spawn(move || Group::join(&job, &[7; 32]).unwrap())
+    };
+    let six = TcpListener::bind("[::1]:0").is_ok();
+    let hosts = ["gpu007.invalid", "127.0.0.1", if six { "[::1]" } else { "127.0.0.2" }];
+    let joining = [0, 1, 2].map(|rank| join(rank, hosts[rank]));
+    losses::adds_up(&joining.map(|g| g.join().unwrap()));
 }

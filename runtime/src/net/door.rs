@@ -1,10 +1,10 @@
 //! Connections to other processes, and the door where they come in.
 
-use super::link::{Call, limit};
+use super::call::{Call, wait_until};
 use super::mesh::{POLLIN, poll_fd};
 use super::tls::{self, Tls, Wire};
 use std::io::{self, Read};
-use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
@@ -13,8 +13,13 @@ use std::time::{Duration, Instant};
 
 /// A connection that says nothing useful for so long is dropped.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Connections that may be shaking hands, or hear why they are turned away, at a time.
+/// Connections that may be shaking hands, or hear why they are turned away, at a time; more
+/// of them wait outside.
 const STRANGERS: usize = 256;
+/// How long those wait before somebody looks whether there is room.
+const FULL: Duration = Duration::from_millis(5);
+/// How long the first try takes at an address that does not answer, if there are others.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How often a door that nobody knocks at looks whether it is closed.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -24,12 +29,10 @@ pub(super) fn wire(
     tls: Option<&Arc<Tls>>,
     deadline: Instant,
 ) -> io::Result<Wire> {
+    stream.set_nonblocking(true)?;
     match tls {
         None => Ok(Wire::Plain(stream)),
-        Some(tls) => {
-            limit(&stream, deadline)?;
-            tls.connect(stream)
-        }
+        Some(tls) => tls.connect(stream, deadline),
     }
 }
 
@@ -44,12 +47,30 @@ pub(super) fn connect_unless(
     deadline: Instant,
     in_vain: &dyn Fn() -> bool,
 ) -> io::Result<TcpStream> {
-    let mut pause = Duration::from_millis(10);
+    let (mut pause, mut patience) = (Duration::from_millis(10), PATIENCE);
     loop {
-        let tried = address.to_socket_addrs().and_then(|mut list| {
-            let at = list.next().ok_or(io::ErrorKind::AddrNotAvailable)?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let stream = TcpStream::connect_timeout(&at, left.max(Duration::from_millis(1)))?;
+        let tried = address.to_socket_addrs().and_then(|list| {
+            let all: Vec<SocketAddr> = list.collect();
+            reach(&all, deadline, patience)
+        });
+        patience *= 2;
+        match tried {
+            Err(_) if Instant::now() + pause < deadline && !in_vain() => std::thread::sleep(pause),
+            other => return other,
+        }
+        pause = (pause * 2).min(Duration::from_millis(500));
+    }
+}
+
+/// A connection to one of the addresses of a host, or why there is none to the first.
+fn reach(all: &[SocketAddr], deadline: Instant, patience: Duration) -> io::Result<TcpStream> {
+    let mut failed = None;
+    for at in all {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // Where there are several, one that does not answer leaves time for the others.
+        let left = if all.len() > 1 { left.min(patience) } else { left };
+        let tried = TcpStream::connect_timeout(at, left.max(Duration::from_millis(1)));
+        let tried = tried.and_then(|stream| {
             // Where nobody listens, a connection within one machine may meet itself.
             match stream.local_addr()? == stream.peer_addr()? {
                 true => Err(io::ErrorKind::ConnectionRefused.into()),
@@ -57,11 +78,11 @@ pub(super) fn connect_unless(
             }
         });
         match tried {
-            Err(_) if Instant::now() + pause < deadline && !in_vain() => std::thread::sleep(pause),
-            other => return other,
+            Ok(stream) => return Ok(stream),
+            Err(e) => failed = failed.or(Some(e)),
         }
-        pause = (pause * 2).min(Duration::from_millis(500));
     }
+    Err(failed.unwrap_or(io::ErrorKind::AddrNotAvailable.into()))
 }
 
 /// Where calls come in: each shakes hands on a thread of its own, so that one who
@@ -90,8 +111,12 @@ impl Door {
             let busy = Arc::new(());
             let over = || deadline.is_some_and(|d| Instant::now() >= d);
             while !over() && !shut.load(Ordering::Acquire) {
+                if Arc::strong_count(&busy) > STRANGERS {
+                    std::thread::sleep(FULL);
+                    continue;
+                }
                 match listener.accept() {
-                    Ok((stream, _)) if Arc::strong_count(&busy) <= STRANGERS => {
+                    Ok((stream, _)) => {
                         let (give, busy) = (give.clone(), busy.clone());
                         let (tls, away) = (tls.clone(), away.clone());
                         let until = Instant::now() + HANDSHAKE;
@@ -115,7 +140,6 @@ impl Door {
                         // Without a thread to spare the caller is turned away.
                         let _ = std::thread::Builder::new().spawn(shake);
                     }
-                    Ok(_) => {}
                     Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
                         poll_fd(listener.as_raw_fd(), POLLIN, LOOK);
                     }
@@ -140,11 +164,10 @@ impl Door {
 
 /// Takes a call from whoever has the right certificate, if one is needed.
 fn let_in(stream: TcpStream, tls: Option<&Arc<Tls>>, until: Instant) -> io::Result<Call> {
-    stream.set_nonblocking(false)?;
+    stream.set_nonblocking(true)?;
     stream.set_nodelay(true)?;
-    limit(&stream, until)?;
     let stream = match tls {
-        Some(tls) => tls.accept(stream)?,
+        Some(tls) => tls.accept(stream, until)?,
         None => Wire::Plain(stream),
     };
     Call::take(stream, until)
@@ -158,16 +181,44 @@ pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 /// before it has read why nobody listens.
 pub(super) fn farewell(stream: &TcpStream) {
     let until = Instant::now() + FAREWELL;
-    if stream.shutdown(Shutdown::Write).is_err() || stream.set_read_timeout(Some(FAREWELL)).is_err()
-    {
+    if stream.shutdown(Shutdown::Write).is_err() || stream.set_nonblocking(true).is_err() {
         return;
     }
-    let (mut stream, mut rest) = (stream, [0; 4096]);
-    while Instant::now() < until && stream.read(&mut rest).is_ok_and(|n| n > 0) {}
+    let (mut from, mut rest) = (stream, [0; 4096]);
+    while Instant::now() < until {
+        match from.read(&mut rest) {
+            Ok(0) => return,
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                // Whether it is too late shows above.
+                let _ = wait_until(stream, POLLIN, until);
+            }
+            Err(_) => return,
+        }
+    }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
         self.closed.store(true, Ordering::Release);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_host_are_tried() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        // Nobody listens at port 0.
+        let closed = SocketAddr::from(([127, 0, 0, 1], 0));
+        let soon = Instant::now() + Duration::from_secs(20);
+        let stream = reach(&[closed, open], soon, PATIENCE).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), open);
+        assert!(reach(&[closed], Instant::now() + PATIENCE, PATIENCE).is_err());
+        let e = reach(&[], soon, PATIENCE).unwrap_err();
+        assert_eq!(e.kind(), io::ErrorKind::AddrNotAvailable);
     }
 }

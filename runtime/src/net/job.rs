@@ -16,12 +16,14 @@
 use super::{JOIN_TIMEOUT, PEER_TIMEOUT};
 use crate::error::{Error, ErrorCode, ErrorKind, Result};
 use crate::io::json::Json;
-use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 /// The convention of `tfc launch` itself.
 const OWN: &str = "TFC_RANK";
+/// Nothing that a process computes is in the way of an answer.
+const ANSWER: Duration = Duration::from_secs(3);
 /// Port for launchers that name a host alone.
 const PORT: u16 = 29_770;
 
@@ -73,6 +75,9 @@ pub struct Job {
     pub tls: Option<super::tls::Files>,
     pub timeout: Duration,
     pub join_timeout: Duration,
+    /// How long a process that is there may take to say so, if a step may take as long.
+    #[doc(hidden)]
+    pub answer: Duration,
     pub on_loss: OnLoss,
     /// The directory of checkpoints, for parameter servers: all of them must see it.
     pub checkpoints: Option<PathBuf>,
@@ -93,6 +98,7 @@ impl Job {
             tls: None,
             timeout: PEER_TIMEOUT,
             join_timeout: JOIN_TIMEOUT,
+            answer: ANSWER,
             on_loss: OnLoss::Stop,
             checkpoints: None,
         }
@@ -211,12 +217,37 @@ impl Job {
 
     fn listen_at(&self, at: &str) -> Result<TcpListener> {
         self.check_plain_to(at)?;
-        TcpListener::bind(at).map_err(|e| {
+        let bound = match self.open_port(at) {
+            Some(port) => listen_everywhere(port),
+            None => TcpListener::bind(at),
+        };
+        bound.map_err(|e| {
             Error::io(
                 ErrorCode::BAD_JOB,
                 format!("cannot listen at {at}: {}", crate::io::io_reason(&e)),
             )
         })
+    }
+
+    /// The port of an address that processes of other hosts are to find, if the address has
+    /// a name and they may talk to this one. On the host itself its name often is that of the
+    /// loopback interface, so who listens there listens at all interfaces.
+    fn open_port(&self, at: &str) -> Option<u16> {
+        let (host, port) = at.rsplit_once(':')?;
+        let local = host.to_ascii_lowercase();
+        let local = local == "localhost" || local.ends_with(".localhost");
+        // An address of IPv6 stands in brackets.
+        let number = host.starts_with('[') || host.parse::<IpAddr>().is_ok();
+        let named = !host.is_empty() && !number && !local;
+        port.parse().ok().filter(|_| named && (self.plain || self.tls.is_some()))
+    }
+
+    /// Where a worker listens that reaches the chief from this address of its own.
+    pub(super) fn worker_listener(&self, own: IpAddr) -> std::io::Result<TcpListener> {
+        match self.open_port(&self.coordinator) {
+            Some(_) if own.to_canonical().is_loopback() => listen_everywhere(0),
+            _ => TcpListener::bind((own, 0)),
+        }
     }
 
     pub(super) fn check_plain(&self) -> Result<()> {
@@ -243,6 +274,12 @@ impl Job {
              else listens, allow it with TFC_PLAINTEXT=1; or let `mpirun` carry the messages",
         ))
     }
+}
+
+fn listen_everywhere(port: u16) -> std::io::Result<TcpListener> {
+    // That is IPv4, too; without IPv6 there is only that.
+    TcpListener::bind((Ipv6Addr::UNSPECIFIED, port))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)))
 }
 
 type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -443,6 +480,32 @@ mod tests {
         let beyond = [("TFC_RANK", "2"), ("TFC_SIZE", "2"), ("TFC_COORDINATOR", "a:1")];
         assert!(e(&beyond).contains("rank 2 of 2 does not exist"));
         assert!(e(&[("TF_CONFIG", "{")]).contains("not JSON"));
+    }
+
+    #[test]
+    fn a_name_is_for_other_hosts_and_a_number_is_that_of_an_interface() {
+        let listens = |at: &str, plain: bool| {
+            let job = Job { plain, join_timeout: Duration::ZERO, ..Job::new(0, 2, at) };
+            job.listener().map(|l| l.local_addr().unwrap().ip())
+        };
+        // Whatever the name is on this host.
+        assert!(listens("gpu007.invalid:0", true).unwrap().is_unspecified());
+        assert!(listens("gpu007.invalid:0", false).is_err());
+        for at in ["localhost:0", "127.0.0.1:0"] {
+            for plain in [false, true] {
+                assert!(listens(at, plain).unwrap().is_loopback(), "{at}");
+            }
+        }
+        let job = Job { plain: true, ..Job::new(1, 2, "gpu007.invalid:7") };
+        assert_eq!(job.open_port("[::1]:7"), None);
+        let own = |own: &str| {
+            let listener = job.worker_listener(own.parse().unwrap()).unwrap();
+            listener.local_addr().unwrap().ip().is_unspecified()
+        };
+        assert!(own("127.0.1.1") && own("127.0.0.1"));
+        let job = Job::new(1, 2, "127.0.0.1:7");
+        let listener = job.worker_listener("127.0.0.1".parse().unwrap()).unwrap();
+        assert!(listener.local_addr().unwrap().ip().is_loopback());
     }
 
     #[test]

@@ -204,14 +204,19 @@ impl Line {
         let mut bytes = [0; WORD];
         let moment = moment(count, LONG);
         let mut receiving = Receiving::new(&mut bytes, count);
-        while self.link.pull(Some(&mut receiving), &moment)? != Progress::Done {
+        loop {
+            let progress = self.link.pull(Some(&mut receiving), &moment)?;
+            if progress == Progress::Done {
+                return Ok(bytes);
+            }
             self.link.push_control(&moment)?;
             if self.is_gone() {
                 return Err(lost(self.peer, &moment, "it is not of the group any more"));
             }
-            poll_one(&self.link, POLLIN, LONG);
+            if progress != Progress::More {
+                poll_one(&self.link, POLLIN, LONG);
+            }
         }
-        Ok(bytes)
     }
 }
 

@@ -12,18 +12,14 @@
 //! directions at once, so that two peers that send to each other never stop each
 //! other.
 
-use super::door;
+use super::call::unescape;
 use super::h2::{self, Allowed, Head, flag, kind};
-use super::hpack::{self, Decoder, Headers};
-use super::mesh::is_closed;
+use super::hpack::{self, Decoder};
 use super::tls::Wire;
 use super::{Moment, lost, stray};
 use crate::error::Result;
 use std::io::{self, IoSlice, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::AsRawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Data of one message.
 const CHUNK: usize = 1 << 20;
@@ -34,10 +30,20 @@ const BUFFER: usize = 64 << 10;
 const TURNS: usize = 1 << 14;
 /// Answers to a peer that are kept until they can be sent.
 const ANSWERS: usize = 256 << 10;
-/// Data taken in before the peer is told that it may send more.
-const CONSUMED: usize = 1 << 29;
-/// Data that is kept for later while waiting for leave to send.
-const EARLY: usize = 64 << 20;
+/// How much of what comes is taken in before something is done about it.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    /// Data taken in before the peer is told that it may send more.
+    pub consumed: usize,
+    /// Data that is kept for later while waiting for leave to send.
+    pub early: usize,
+}
+
+impl Default for Room {
+    fn default() -> Room {
+        Room { consumed: h2::WINDOW as usize / 4, early: 64 << 20 }
+    }
+}
 
 /// How far a direction got.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,12 +53,20 @@ pub(super) enum Progress {
     Blocked,
     /// The peer must first allow more to be sent.
     NeedsLeave,
+    /// That is enough for one turn, and there may be more.
+    More,
+    /// Nobody has asked for the data that comes next, and enough of it is kept already.
+    Full,
 }
 
 pub(super) struct Link {
     pub peer: usize,
     job: u64,
     pub stream: Wire,
+    room: Room,
+    /// Held by whoever waits for what comes: it would wait in vain for what another thread
+    /// takes in meanwhile.
+    reading: Mutex<()>,
     io: Mutex<Io>,
 }
 
@@ -65,9 +79,12 @@ struct Io {
     frame: Frame,
     message: Message,
     early: Vec<u8>,
+    /// How much of it has been asked for meanwhile.
+    early_used: usize,
     consumed: usize,
     decoder: Decoder,
-    /// A frame is written in part: nothing else may come between.
+    /// A frame is begun, if only in the memory of an encrypted connection, and not all of it
+    /// is written: nothing else may come between.
     within_frame: bool,
 }
 
@@ -144,11 +161,33 @@ impl Link {
             frame: Frame::Head,
             message: START,
             early: vec![],
+            early_used: 0,
             consumed: 0,
             decoder,
             within_frame: false,
         };
-        Link { peer, job, stream, io: Mutex::new(io) }
+        let (room, reading) = Default::default();
+        Link { peer, job, stream, room, reading, io: Mutex::new(io) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn with_room(mut self, room: Room) -> Link {
+        self.room = room;
+        self
+    }
+
+    /// Held while waiting for what comes.
+    pub(super) fn reading(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// As [`Link::reading`]; none if somebody else does.
+    pub(super) fn try_reading(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.reading.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(TryLockError::Poisoned(e)) => Some(e.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     fn io(&self) -> MutexGuard<'_, Io> {
@@ -178,23 +217,25 @@ impl Link {
                 }
             } else if s.message_left == 0 && s.framed == s.data.len() {
                 return Ok(Progress::Done);
-            } else if !begin_frame(s, &mut io.allowed, self.job) {
+            } else if begin_frame(s, &mut io.allowed, self.job) {
+                io.within_frame = true;
+            } else {
                 return Ok(Progress::NeedsLeave);
             }
         }
     }
 
     /// Writes what the peer has to know about the connection, as far as the socket
-    /// takes it and nobody is in the middle of a frame.
-    pub(super) fn push_control(&self, moment: &Moment<'_>) -> Result<()> {
+    /// takes it. Done also where somebody is in the middle of a frame, who does it next.
+    pub(super) fn push_control(&self, moment: &Moment<'_>) -> Result<Progress> {
         let mut io = self.io();
         while !io.control.is_empty() && !io.within_frame {
             match (&self.stream).write(&io.control) {
                 Ok(n) => drop(io.control.drain(..n)),
-                Err(e) => return self.blocked(e, moment).map(drop),
+                Err(e) => return self.blocked(e, moment),
             }
         }
-        Ok(())
+        Ok(Progress::Done)
     }
 
     /// Receives as much as there is. Without anything to receive, what a peer says
@@ -208,8 +249,12 @@ impl Link {
         let io = &mut *guard;
         if let Some(r) = r.as_deref_mut() {
             let early = std::mem::take(&mut io.early);
-            let used = self.feed(io, &early, r, moment)?;
-            io.early = early[used..].to_vec();
+            io.early_used += self.feed(io, &early[io.early_used..], r, moment)?;
+            if io.early_used < early.len() {
+                io.early = early;
+            } else {
+                io.early_used = 0;
+            }
         }
         // Not without end, however fast a peer sends: who waits looks at the clock.
         for _ in 0..TURNS {
@@ -232,7 +277,7 @@ impl Link {
                 }
                 Frame::Data(0) => {
                     io.frame = Frame::Head;
-                    if io.consumed >= CONSUMED {
+                    if io.consumed >= self.room.consumed {
                         let more = (io.consumed as u32).to_be_bytes();
                         for stream in [0, h2::STREAM] {
                             io.control.extend(h2::frame(kind::WINDOW_UPDATE, 0, stream, &more));
@@ -242,16 +287,15 @@ impl Link {
                 }
                 Frame::Data(left) if have > 0 => {
                     let n = left.min(have);
-                    let bytes = io.buf[io.start..][..n].to_vec();
                     let used = match r.as_deref_mut() {
-                        Some(r) => self.feed(io, &bytes, r, moment)?,
-                        None => {
-                            if io.early.len() + n > EARLY {
-                                return Err(stray(self.peer, moment, "more data than is due"));
-                            }
-                            io.early.extend_from_slice(&bytes);
-                            n
+                        Some(r) => {
+                            let bytes = io.buf[io.start..][..n].to_vec();
+                            self.feed(io, &bytes, r, moment)?
                         }
+                        None => match self.keep(io, n) {
+                            0 => return Ok(Progress::Full),
+                            n => n,
+                        },
                     };
                     io.start += used;
                     io.consumed += used;
@@ -290,7 +334,18 @@ impl Link {
                 }
             }
         }
-        Ok(Progress::Blocked)
+        Ok(Progress::More)
+    }
+
+    /// Keeps up to `n` of the next bytes for later; how many.
+    fn keep(&self, io: &mut Io, n: usize) -> usize {
+        let n = n.min(self.room.early.saturating_sub(io.early.len() - io.early_used));
+        if io.early_used > 0 && n > 0 {
+            io.early.drain(..io.early_used);
+            io.early_used = 0;
+        }
+        io.early.extend_from_slice(&io.buf[io.start..][..n]);
+        n
     }
 
     /// Takes bytes of messages as far as they are asked for; how many.
@@ -498,281 +553,9 @@ fn read_varint(bytes: &[u8]) -> std::result::Result<Option<(u64, &[u8])>, ()> {
     Ok(None)
 }
 
-/// Text as gRPC has it in a header.
-fn escape(text: &str) -> String {
-    let mut out = String::new();
-    for b in text.bytes() {
-        match b {
-            b'%' | 0..=31 | 127.. => out.push_str(&format!("%{b:02X}")),
-            _ => out.push(b as char),
-        }
-    }
-    out
-}
-
-fn unescape(text: &str) -> String {
-    let mut bytes = vec![];
-    let mut rest = text.bytes();
-    while let Some(b) = rest.next() {
-        let code = match b {
-            b'%' => (|| {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()
-            })(),
-            b => Some(b),
-        };
-        bytes.extend(code);
-    }
-    // It goes to a terminal: text, and not too much of it.
-    let text: String = String::from_utf8_lossy(&bytes).chars().take(400).collect();
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Why a connection did not come about.
-#[derive(Debug)]
-pub(super) enum Refused {
-    Io(io::Error),
-    /// The peer's own words.
-    Said(String),
-}
-
-impl From<io::Error> for Refused {
-    fn from(e: io::Error) -> Refused {
-        Refused::Io(e)
-    }
-}
-
-/// The frame that takes a call.
-fn answer(metadata: &[(&str, &str)]) -> Vec<u8> {
-    let mut headers = vec![(":status", "200"), ("content-type", "application/grpc+proto")];
-    headers.extend_from_slice(metadata);
-    h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &hpack::encode(&headers))
-}
-
-fn farewell_thread() -> std::thread::Builder {
-    std::thread::Builder::new().name("tfc-farewell".into())
-}
-
-fn malformed() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "what answers there is not a tfc program")
-}
-
-/// Until when a handshake may take; sockets take no timeout of zero.
-pub(super) fn limit(stream: &TcpStream, deadline: Instant) -> io::Result<()> {
-    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    stream.set_read_timeout(Some(left))?;
-    stream.set_write_timeout(Some(left))
-}
-
-/// A call that has been made, before it is answered or after it was.
-pub(super) struct Call {
-    stream: Wire,
-    allowed: Allowed,
-    decoder: Decoder,
-    pub headers: Headers,
-    /// Counts it among the strangers at the door, until it is let in or has gone.
-    pub busy: Option<Arc<()>>,
-}
-
-impl Call {
-    fn new(stream: Wire) -> Call {
-        let (allowed, decoder) = (Allowed::default(), Decoder::default());
-        Call { stream, allowed, decoder, headers: vec![], busy: None }
-    }
-
-    /// Makes a call and waits for the answer, whose headers the call then has.
-    pub(super) fn make(
-        mut stream: Wire,
-        path: &str,
-        metadata: &[(&str, &str)],
-        deadline: Instant,
-    ) -> std::result::Result<Call, Refused> {
-        stream.tcp().set_nodelay(true)?;
-        limit(stream.tcp(), deadline)?;
-        let scheme = if stream.is_encrypted() { "https" } else { "http" };
-        let mut headers = vec![
-            (":method", "POST"),
-            (":scheme", scheme),
-            (":path", path),
-            (":authority", "tfc"),
-            ("te", "trailers"),
-            ("content-type", "application/grpc+proto"),
-            ("user-agent", concat!("tfc/", env!("CARGO_PKG_VERSION"))),
-        ];
-        headers.extend_from_slice(metadata);
-        let mut hello = h2::PREFACE.to_vec();
-        hello.extend(h2::greeting());
-        let block = hpack::encode(&headers);
-        hello.extend(h2::frame(kind::HEADERS, flag::END_HEADERS, h2::STREAM, &block));
-        h2::write(&mut stream, &hello)?;
-        let mut call = Call::new(stream);
-        call.read_headers(deadline)?;
-        let status = hpack::get(&call.headers, "grpc-status").unwrap_or("0");
-        if hpack::get(&call.headers, ":status") != Some("200") {
-            return Err(malformed().into());
-        }
-        if status != "0" {
-            let said = hpack::get(&call.headers, "grpc-message").unwrap_or("no reason was given");
-            return Err(Refused::Said(unescape(said)));
-        }
-        Ok(call)
-    }
-
-    /// Takes a call that somebody made; it has the headers of the request.
-    pub(super) fn take(mut stream: Wire, deadline: Instant) -> io::Result<Call> {
-        limit(stream.tcp(), deadline)?;
-        let mut preface = [0; 24];
-        stream.read_exact(&mut preface)?;
-        if preface != *h2::PREFACE {
-            return Err(malformed());
-        }
-        h2::write(&mut stream, &h2::greeting())?;
-        let mut call = Call::new(stream);
-        call.read_headers(deadline)?;
-        Ok(call)
-    }
-
-    fn read_headers(&mut self, deadline: Instant) -> io::Result<()> {
-        // Peers say a few things first; not without end.
-        for _ in 0..64 {
-            limit(self.stream.tcp(), deadline)?;
-            let (head, payload) = h2::read_control(&mut self.stream)?;
-            match head.kind {
-                kind::SETTINGS if head.flags & flag::ACK == 0 => {
-                    self.allowed.settings(&payload).ok_or_else(malformed)?;
-                    let ack = h2::frame(kind::SETTINGS, flag::ACK, 0, &[]);
-                    h2::write(&mut self.stream, &ack)?;
-                }
-                kind::WINDOW_UPDATE => {
-                    self.allowed.window_update(head.stream, &payload).ok_or_else(malformed)?;
-                }
-                kind::PING if head.flags & flag::ACK == 0 => {
-                    let pong = h2::frame(kind::PING, flag::ACK, 0, &payload);
-                    h2::write(&mut self.stream, &pong)?;
-                }
-                kind::HEADERS => {
-                    if head.flags & flag::END_HEADERS == 0 || head.stream != h2::STREAM {
-                        return Err(malformed());
-                    }
-                    let block = h2::header_block(head, &payload).ok_or_else(malformed)?;
-                    self.headers = self.decoder.decode(block).ok_or_else(malformed)?;
-                    return Ok(());
-                }
-                kind::RST_STREAM | kind::GOAWAY | kind::CONTINUATION => return Err(malformed()),
-                _ => {}
-            }
-        }
-        Err(malformed())
-    }
-
-    /// Whether whoever made it has given up. What they have sent before that, such as what
-    /// belongs to the connection, nobody may have read.
-    pub(super) fn is_gone(&self) -> bool {
-        is_closed(self.stream.tcp().as_raw_fd())
-    }
-
-    /// The peer of the connection, by its address.
-    pub(super) fn remote(&self) -> io::Result<std::net::SocketAddr> {
-        self.stream.tcp().peer_addr()
-    }
-
-    pub(super) fn answer(&mut self, metadata: &[(&str, &str)]) -> io::Result<()> {
-        h2::write(&mut self.stream, &answer(metadata))
-    }
-
-    /// Ends the call: what is asked for cannot be (a failed precondition).
-    pub(super) fn refuse(self, why: &str) {
-        let why = escape(why);
-        let headers = [
-            (":status", "200"),
-            ("content-type", "application/grpc+proto"),
-            ("grpc-status", "9"),
-            ("grpc-message", &why),
-        ];
-        let flags = flag::END_HEADERS | flag::END_STREAM;
-        self.end(h2::frame(kind::HEADERS, flags, h2::STREAM, &hpack::encode(&headers)));
-    }
-
-    /// Answers and ends the call: there is no more to say.
-    pub(super) fn dismiss(self, metadata: &[(&str, &str)]) {
-        self.end(answer(metadata));
-    }
-
-    /// As [`Call::dismiss`], for a process that is about to end: when this returns they all
-    /// have been answered, and have had [`door::FAREWELL`] to read it.
-    pub(super) fn dismiss_all(calls: Vec<Call>, metadata: &[(&str, &str)]) {
-        let last = answer(metadata);
-        let told = calls.into_iter().filter_map(|mut c| c.say_last(&last).then_some(c));
-        let told: Vec<Call> = told.collect();
-        std::thread::scope(|s| {
-            for call in told {
-                let part = move || door::farewell(call.stream.tcp());
-                // Without a thread to spare it is closed at once.
-                let _ = farewell_thread().spawn_scoped(s, part);
-            }
-        });
-    }
-
-    /// A peer that has gone does not need to know.
-    fn say_last(&mut self, last: &[u8]) -> bool {
-        let limited = limit(self.stream.tcp(), Instant::now() + door::FAREWELL);
-        limited.and_then(|()| h2::write(&mut self.stream, last)).is_ok()
-    }
-
-    /// Ends the call with these words. Nobody waits for whoever takes their time to read them.
-    fn end(mut self, last: Vec<u8>) {
-        let part = move || {
-            if self.say_last(&last) {
-                door::farewell(self.stream.tcp());
-            }
-        };
-        // Without a thread to spare it is closed at once.
-        let _ = farewell_thread().spawn(part);
-    }
-
-    pub(super) fn into_link(self, peer: usize, job: u64) -> io::Result<Link> {
-        self.stream.tcp().set_nonblocking(true)?;
-        Ok(Link::new(peer, job, self.stream, self.allowed, self.decoder))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// A call that was made to this process, and who made it.
-    fn called() -> (TcpStream, Call) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (there, Call::new(Wire::Plain(listener.accept().unwrap().0)))
-    }
-
-    #[test]
-    fn who_has_gone_is_seen_behind_what_nobody_has_read() {
-        let (mut there, call) = called();
-        assert!(!call.is_gone());
-        there.write_all(&h2::frame(kind::SETTINGS, flag::ACK, 0, &[])).unwrap();
-        assert!(!call.is_gone());
-        drop(there);
-        let began = Instant::now();
-        while !call.is_gone() {
-            assert!(began.elapsed() < Duration::from_secs(20));
-        }
-    }
-
-    #[test]
-    fn who_is_turned_away_counts_until_it_has_gone() {
-        let busy = Arc::new(());
-        let (there, mut call) = called();
-        call.busy = Some(busy.clone());
-        call.refuse("there is no room");
-        assert_eq!(Arc::strong_count(&busy), 2);
-        drop(there);
-        let began = Instant::now();
-        while Arc::strong_count(&busy) > 1 {
-            assert!(began.elapsed() < Duration::from_secs(20));
-        }
-    }
 
     #[test]
     fn messages_start_as_they_are_written() {
@@ -802,15 +585,6 @@ mod tests {
         assert!(!begin_frame(&mut s, &mut allowed, 1), "the call's own window is closed");
         allowed.window_update(1, &1_000_000u32.to_be_bytes()).unwrap();
         assert!(begin_frame(&mut s, &mut allowed, 1));
-    }
-
-    #[test]
-    fn reasons_travel_in_headers() {
-        let text = "graph 12ab… is not 34cd: 100 %";
-        assert!(escape(text).is_ascii());
-        assert_eq!(unescape(&escape(text)), text);
-        assert_eq!(unescape("%zz%4"), "");
-        assert_eq!(unescape("a\u{1b}[31mb"), "a [31mb");
     }
 
     #[test]

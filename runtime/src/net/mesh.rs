@@ -16,6 +16,9 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How long somebody waits who cannot be told when there is something to do.
+pub(super) const PAUSE: Duration = Duration::from_millis(1);
+
 pub(super) struct Mesh {
     muster: Arc<Muster>,
     /// How many there were when the job began, and what becomes of it when one is lost.
@@ -34,7 +37,7 @@ pub(super) struct Formed {
     /// By rank; none for this process.
     links: Vec<Option<Arc<Link>>>,
     /// One exchange at a time.
-    turn: Arc<Mutex<()>>,
+    turn: Mutex<()>,
     /// Who sends what was posted, by rank.
     postmen: Mutex<BTreeMap<usize, Postman>>,
 }
@@ -47,7 +50,7 @@ impl Formed {
         links: Vec<Option<Link>>,
     ) -> Formed {
         let links = links.into_iter().map(|l| l.map(Arc::new)).collect();
-        Formed { run, rank, members, links, turn: Arc::default(), postmen: Mutex::default() }
+        Formed { run, rank, members, links, turn: Mutex::default(), postmen: Mutex::default() }
     }
 
     /// Ends its links: whoever waits for one hears of it.
@@ -103,7 +106,7 @@ pub(super) fn outlive_peers() {
 }
 
 impl Formed {
-    fn exchange(
+    pub(super) fn exchange(
         &self,
         out: Option<(usize, &[u8])>,
         into: Option<(usize, &mut [u8])>,
@@ -119,32 +122,50 @@ impl Formed {
             None => None,
         };
         let mut into = match into {
-            Some((from, data)) => Some((self.link(from)?, Receiving::new(data, moment.sequence))),
+            Some((from, data)) => {
+                let link = self.link(from)?;
+                Some((link, Receiving::new(data, moment.sequence), link.reading()))
+            }
             None => None,
         };
         loop {
-            let mut leave = false;
+            // What is waited for where something is sent, and how long at most.
+            let (mut events, mut most) = (Some(POLLOUT), Duration::MAX);
+            let (mut leave, mut awaited) = (false, POLLIN);
             if let Some((link, s)) = &mut out {
                 match link.push(s, moment)? {
                     Progress::Done => out = None,
-                    Progress::NeedsLeave => leave = true,
-                    Progress::Blocked => {}
+                    progress => leave = progress == Progress::NeedsLeave,
                 }
             }
-            if let Some((link, r)) = &mut into {
-                if link.pull(Some(r), moment)? == Progress::Done {
-                    into = None;
-                } else {
-                    // A peer that only sends must be told that it may send more.
-                    link.push_control(moment)?;
+            if let Some((link, r, _)) = &mut into {
+                let progress = link.pull(Some(r), moment)?;
+                // A peer that only sends must be told that it may send more.
+                if link.push_control(moment)? == Progress::Blocked {
+                    awaited |= POLLOUT;
+                }
+                match progress {
+                    Progress::Done => into = None,
+                    Progress::More => most = Duration::ZERO,
+                    _ => {}
                 }
             }
-            // A peer that only takes says when it takes more.
-            if leave
-                && let Some((link, _)) = &out
-                && into.as_ref().is_none_or(|(from, _)| from.peer != link.peer)
-            {
-                link.pull(None, moment)?;
+            if let Some((link, s)) = out.as_mut().filter(|_| leave) {
+                events = Some(POLLIN);
+                // A peer that only takes says when it takes more.
+                if into.as_ref().is_none_or(|(from, ..)| from.peer != link.peer) {
+                    let _reading = link.reading();
+                    match link.pull(None, moment)? {
+                        Progress::More => most = Duration::ZERO,
+                        // It has said it behind what nobody asks for now.
+                        Progress::Full => (events, most) = (None, PAUSE),
+                        _ => {}
+                    }
+                }
+                // It may have said so just now, and then says nothing more.
+                if link.push(s, moment)? != Progress::NeedsLeave {
+                    most = Duration::ZERO;
+                }
             }
             if out.is_none() && into.is_none() {
                 return Ok(());
@@ -155,32 +176,33 @@ impl Formed {
                 revents: 0,
             };
             let mut fds: Vec<PollFd> = vec![];
-            fds.extend(out.as_ref().map(|(l, _)| wait(l, if leave { POLLIN } else { POLLOUT })));
-            fds.extend(into.as_ref().map(|(l, _)| wait(l, POLLIN)));
+            fds.extend(out.as_ref().zip(events).map(|((l, _), events)| wait(l, events)));
+            fds.extend(into.as_ref().map(|(l, ..)| wait(l, awaited)));
             let left = moment.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 // The one that owes us something is more likely to blame.
-                let peer = into.map(|(l, _)| l.peer).or(out.map(|(l, _)| l.peer)).unwrap_or(0);
+                let peer = into.map(|(l, ..)| l.peer).or(out.map(|(l, _)| l.peer)).unwrap_or(0);
                 return Err(late(peer, moment));
             }
-            let millis = c_int::try_from(left.as_millis() + 1).unwrap_or(c_int::MAX);
+            let millis = match most.is_zero() {
+                true => 0,
+                false => c_int::try_from(left.min(most).as_millis() + 1).unwrap_or(c_int::MAX),
+            };
             // SAFETY: the descriptors are open, and the list is as long as said.
             // Errors show when the sockets are used again.
             unsafe { poll(fds.as_mut_ptr(), fds.len() as c_ulong, millis) };
         }
     }
 
-    fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
+    pub(super) fn post(&self, to: usize, data: Vec<u8>, moment: &Moment<'_>) -> Result<()> {
         let link = self.link(to)?;
         let mut postmen = self.postmen.lock().unwrap_or_else(PoisonError::into_inner);
         let postman = match postmen.entry(to) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => {
-                place.insert(Postman::new(link.clone(), self.turn.clone()).map_err(|e| {
-                    let why = crate::io::io_reason(&e);
-                    Error::io(ErrorCode::BAD_JOB, format!("nobody can carry messages: {why}"))
-                })?)
-            }
+            Entry::Vacant(place) => place.insert(Postman::new(link.clone()).map_err(|e| {
+                let why = crate::io::io_reason(&e);
+                Error::io(ErrorCode::BAD_JOB, format!("nobody can carry messages: {why}"))
+            })?),
         };
         postman.post(data, moment)
     }
@@ -223,7 +245,9 @@ impl Transport for Mesh {
     }
 
     fn here(&self) -> usize {
-        let near = |l: &&Arc<Link>| l.stream.tcp().peer_addr().is_ok_and(|a| a.ip().is_loopback());
+        let near = |l: &&Arc<Link>| {
+            l.stream.tcp().peer_addr().is_ok_and(|a| a.ip().to_canonical().is_loopback())
+        };
         1 + self.now().links.iter().flatten().filter(near).count()
     }
 

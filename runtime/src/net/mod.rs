@@ -6,7 +6,7 @@
 //! | [`muster`] | who is in the group, when a job begins and when a process is lost |
 //! | [`mesh`] | the group: every process has a link to every other |
 //! | [`line`] | what is said about processes that are lost |
-//! | [`door`] | connections that come in, and go out |
+//! | [`door`], [`call`] | connections that come in, and go out |
 //! | [`link`], [`h2`], [`hpack`] | one connection: gRPC messages over HTTP/2 |
 //! | [`local`] | the same between threads, for tests |
 //! | [`mpi`] | an MPI library that is there when the program runs |
@@ -35,11 +35,14 @@
 
 mod alive;
 mod beside;
+mod call;
 pub mod clock;
 pub mod collective;
 mod counted;
 pub mod direct;
 mod door;
+#[cfg(test)]
+mod flow;
 mod h2;
 #[cfg(test)]
 mod hostile;
@@ -248,7 +251,7 @@ impl Group {
     /// of them must run the same.
     pub fn join(job: &Job, graph: &[u8; 32]) -> Result<Group> {
         let transport: Box<dyn Transport> = match job.mpi {
-            true => Box::new(mpi::Mpi::start(graph, job.on_loss)?),
+            true => Box::new(mpi::Mpi::start(graph, job)?),
             false => Box::new(mesh::Mesh::join(job, graph)?),
         };
         Ok(Group::new(transport, job.timeout))

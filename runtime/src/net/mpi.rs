@@ -11,7 +11,7 @@
 mod ulfm;
 
 use super::collective::Reduce;
-use super::job::OnLoss;
+use super::job::{Job, OnLoss};
 use super::{Moment, Regrouped, Stop, Transport, late};
 use crate::error::{Error, ErrorCode, Result};
 use crate::hash::hex;
@@ -93,6 +93,13 @@ struct World {
 
 // SAFETY: as for the handles of the library.
 unsafe impl std::marker::Send for World {}
+
+impl World {
+    /// Who it is when all others are waited for, if there is only one.
+    fn other(&self) -> Option<usize> {
+        (self.size == 2).then_some(usize::from(self.rank == 0))
+    }
+}
 
 /// Those that are left.
 #[derive(Clone)]
@@ -191,7 +198,8 @@ fn open() -> Result<*mut c_void> {
 
 impl Mpi {
     /// Starts MPI and makes sure that everybody runs the same program.
-    pub(super) fn start(graph: &[u8; 32], on_loss: OnLoss) -> Result<Mpi> {
+    pub(super) fn start(graph: &[u8; 32], job: &Job) -> Result<Mpi> {
+        let deadline = Instant::now() + job.join_timeout;
         let library = open()?;
         let find = |name: &str| -> Result<*mut c_void> {
             let text = CString::new(name).unwrap_or_default();
@@ -234,40 +242,43 @@ impl Mpi {
             max: find("ompi_mpi_op_max")?,
             min: find("ompi_mpi_op_min")?,
         };
+        let watch = Arc::new(Watch::default());
+        let watcher = watch.clone();
+        let started =
+            std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
+        started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
+        let within = job.join_timeout.as_secs_f64();
+        let text = format!("the workers have not joined by MPI within {within} s");
+        let late = Error::peer(ErrorCode::PEER_LATE, text)
+            .note("MPI starts when all of them are there, and does not say who is missing")
+            .help("start them, or give them longer with `--join-timeout`");
+        watch.set(Watched::Until(deadline, late.to_string()));
         let mut given = 0;
         // SAFETY: MPI takes null for the arguments of the program; the numbers are
         // places to write to.
         let code =
             unsafe { init(std::ptr::null_mut(), std::ptr::null_mut(), SERIALIZED, &mut given) };
         if code != 0 || given < SERIALIZED {
+            watch.set(Watched::Over);
             return Err(missing("it does not start"));
         }
+        watch.set(Watched::Nothing);
         let world = library.enter(library.world);
-        let watch = Arc::new(Watch::default());
-        let watcher = watch.clone();
-        let started =
-            std::thread::Builder::new().name("tfc-watch".into()).spawn(move || watcher.run());
-        started.map_err(|e| missing(&crate::io::io_reason(&e)))?;
         let mpi = Mpi {
             left: Mutex::new(Left { world, numbers: (0..world.size).collect() }),
             most: world.size,
-            on_loss,
+            on_loss: job.on_loss,
             library,
             turn: Mutex::default(),
             watch,
             posted: Mutex::default(),
         };
-        mpi.same_program(graph)?;
+        mpi.same_program(graph, deadline)?;
         Ok(mpi)
     }
 
-    fn same_program(&self, graph: &[u8; 32]) -> Result<()> {
-        let moment = Moment {
-            sequence: 0,
-            deadline: Instant::now() + super::JOIN_TIMEOUT,
-            what: "the programs' hashes",
-            place: "",
-        };
+    fn same_program(&self, graph: &[u8; 32], deadline: Instant) -> Result<()> {
+        let moment = Moment { sequence: 0, deadline, what: "the programs' hashes", place: "" };
         let [mut low, mut high] = [*graph; 2];
         for (bytes, op) in [(&mut low, Reduce::Min), (&mut high, Reduce::Max)] {
             self.all_reduce(bytes, DType::I64, op, &moment)?;
@@ -309,9 +320,8 @@ impl Mpi {
             Reduce::Max => l.max,
             Reduce::Min => l.min,
         };
-        // Whose fault a wait is, the library does not say: any other process may be it.
-        let World { comm, rank, .. } = left.world;
-        let other = usize::from(rank == 0);
+        let comm = left.world.comm;
+        let other = left.world.other();
         for part in data.chunks_mut(1 << 30) {
             let count = (part.len() / dtype.size()) as c_int;
             // SAFETY: the buffer has this many elements.
@@ -334,16 +344,25 @@ impl Mpi {
         }
     }
 
-    /// Runs one call of the library among those that are left, with the clock watched.
+    /// Runs one call of the library among those that are left, with the clock watched. Where
+    /// not one `peer` is waited for but all are, the library does not say whose fault it is.
     fn call(
         &self,
         left: &Left,
         moment: &Moment<'_>,
-        peer: usize,
+        peer: Option<usize>,
         call: impl FnOnce() -> c_int,
     ) -> Result<()> {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut text = late(left.number(peer), moment).to_string();
+        let unknown = |code: ErrorCode, text: &str| {
+            super::about(Error::peer(code, text), moment).note("MPI does not say which")
+        };
+        let late = match peer {
+            Some(peer) => late(left.number(peer), moment),
+            None => unknown(ErrorCode::PEER_LATE, "one of the others did not answer in time")
+                .help("if it is only slow, give it longer with `--peer-timeout`"),
+        };
+        let mut text = late.to_string();
         text += "\n  = note: MPI cannot be asked to stop waiting: this process ends here";
         self.watch.set(Watched::Until(moment.deadline, text));
         let code = call();
@@ -352,8 +371,14 @@ impl Mpi {
             0 => Ok(()),
             code => {
                 let ulfm = self.library.ulfm.as_ref();
-                let gone = ulfm.and_then(|u| u.revoke(&left.world)).unwrap_or(peer);
-                Err(super::lost(left.number(gone), moment, &format!("MPI's error {code}")))
+                let why = format!("MPI's error {code}");
+                Err(match ulfm.and_then(|u| u.revoke(&left.world)).or(peer) {
+                    Some(gone) => super::lost(left.number(gone), moment, &why),
+                    None => {
+                        unknown(ErrorCode::PEER_LOST, &format!("one of the others is gone: {why}"))
+                            .help("its own output says why it ended")
+                    }
+                })
             }
         }
     }
@@ -430,7 +455,7 @@ impl Transport for Mpi {
                 let (n, m) = (counted(data.len())?, counted(place.len())?);
                 // SAFETY: both buffers have as many bytes as said; a null status is
                 // allowed.
-                self.call(&left, moment, from, || unsafe {
+                self.call(&left, moment, Some(from), || unsafe {
                     (l.sendrecv)(
                         data.as_ptr().cast(),
                         n,
@@ -450,14 +475,14 @@ impl Transport for Mpi {
             (Some((to, data)), None) => {
                 let n = counted(data.len())?;
                 // SAFETY: as above.
-                self.call(&left, moment, to, || unsafe {
+                self.call(&left, moment, Some(to), || unsafe {
                     (l.send)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm)
                 })
             }
             (None, Some((from, place))) => {
                 let n = counted(place.len())?;
                 // SAFETY: as above.
-                self.call(&left, moment, from, || unsafe {
+                self.call(&left, moment, Some(from), || unsafe {
                     let status = std::ptr::null_mut();
                     let to = place.as_mut_ptr().cast();
                     (l.recv)(to, n, l.byte, from as c_int, TAG, comm, status)
@@ -477,7 +502,7 @@ impl Transport for Mpi {
             let (peer, request) = (posted[i].to, &mut posted[i].request);
             let mut done = 0;
             // SAFETY: the request is one that is not finished; a null status is allowed.
-            self.call(&left, moment, peer, || unsafe {
+            self.call(&left, moment, Some(peer), || unsafe {
                 (l.test)(request, &mut done, std::ptr::null_mut())
             })?;
             if done != 0 {
@@ -486,7 +511,7 @@ impl Transport for Mpi {
         }
         let mut request = std::ptr::null_mut();
         // SAFETY: the data stays where it is until the request is finished.
-        self.call(&left, moment, to, || unsafe {
+        self.call(&left, moment, Some(to), || unsafe {
             (l.isend)(data.as_ptr().cast(), n, l.byte, to as c_int, TAG, comm, &mut request)
         })?;
         posted.push(Posted { request, to, _data: data });
@@ -499,7 +524,7 @@ impl Transport for Mpi {
         for mut message in posted.drain(..) {
             let (request, to) = (&mut message.request, message.to);
             // SAFETY: as above.
-            self.call(&left, moment, to, || unsafe {
+            self.call(&left, moment, Some(to), || unsafe {
                 (self.library.wait)(request, std::ptr::null_mut())
             })?;
         }
@@ -549,7 +574,7 @@ impl Transport for Mpi {
         let mut now = before.clone();
         let numbers = loop {
             let mut made = std::ptr::null_mut();
-            self.call(&now, moment, usize::from(now.world.rank == 0), || {
+            self.call(&now, moment, now.world.other(), || {
                 ulfm.shrink(&now.world).map(|comm| made = comm).err().unwrap_or(0)
             })?;
             // Until they are counted, who has which number among them is not known.

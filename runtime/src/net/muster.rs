@@ -15,17 +15,18 @@
 //! Invariants
 //! - A group has a number of its own (its *run*). What carries another one is refused.
 //! - Links are of one run: what was on its way when the group broke is gone with them.
-//! - A process is lost when its line has ended, when it does not answer within [`ANSWER`],
-//!   or when it answers and does not call within the time that a step may take.
+//! - A process is lost when its line has ended, when it does not answer in time
+//!   ([`Job::answer`]), or when it answers and does not call within the time that a step may take.
 //! - Whoever is asked to stop while the group is formed waits for nobody: the chief ends the
 //!   run, and the others tell it to.
 
 mod chief;
 mod follower;
 
+use super::call::{Call, Refused};
 use super::job::{Job, OnLoss};
 use super::line::{Cause, Kind, Line, Word};
-use super::link::{Call, Link, Refused};
+use super::link::Link;
 use super::mesh::{Formed, outlive_peers};
 use super::tls::{self, Tls};
 use super::{Moment, Stop, alive, hpack, late, lost};
@@ -42,10 +43,7 @@ const LINK: &str = "/tfc.Cluster/Link";
 /// gone on with another time.
 const OVER: &str = "tfc-over";
 const STOPPED: &str = "stopped";
-/// How long a process that is there may take to say so, if a step may take as long. Nothing
-/// it computes is in its way.
-const ANSWER: Duration = Duration::from_secs(3);
-/// Also where steps are given less.
+/// How long a process that is there may take to say so where steps are given less.
 const LEAST_ANSWER: Duration = Duration::from_secs(1);
 /// How long links to processes that have just called may take.
 const LINKING: Duration = Duration::from_secs(20);
@@ -308,7 +306,7 @@ impl Muster {
     }
 
     fn answer(&self) -> Duration {
-        self.job.timeout.clamp(LEAST_ANSWER, ANSWER)
+        self.job.timeout.min(self.job.answer).max(LEAST_ANSWER)
     }
 
     fn linking(&self) -> Duration {

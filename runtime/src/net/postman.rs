@@ -1,7 +1,7 @@
 //! A thread that sends what is posted to one peer, so that whoever posts goes on.
 
 use super::link::{Link, Progress, Sending};
-use super::mesh::{POLLOUT, poll_one};
+use super::mesh::{PAUSE, POLLOUT, poll_one};
 use super::{Moment, late};
 use crate::error::{Error, Result};
 use std::io;
@@ -9,6 +9,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+/// How long the letters that are left may take when the process ends.
+const LAST: Duration = Duration::from_secs(3);
+/// How often somebody who waits for a socket looks for what nobody tells it.
+const LOOK: Duration = Duration::from_millis(100);
 
 struct Letter {
     data: Vec<u8>,
@@ -23,6 +28,8 @@ struct Letter {
 struct Bag {
     waiting: usize,
     failed: Option<Error>,
+    /// Until when letters may take that nobody waits for any more.
+    ends: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -45,14 +52,13 @@ pub(super) struct Postman {
 }
 
 impl Postman {
-    /// `turn` is held by whoever receives on the links of the process.
-    pub(super) fn new(link: Arc<Link>, turn: Arc<Mutex<()>>) -> io::Result<Postman> {
+    pub(super) fn new(link: Arc<Link>) -> io::Result<Postman> {
         let (letters, due) = channel();
         let shared = Arc::new(Shared::default());
         let own = shared.clone();
         let thread = std::thread::Builder::new()
             .name(format!("tfc-post-{}", link.peer))
-            .spawn(move || carry(&link, &turn, &due, &own))?;
+            .spawn(move || carry(&link, &due, &own))?;
         Ok(Postman { letters: Some(letters), shared, thread: Some(thread) })
     }
 
@@ -89,14 +95,15 @@ impl Postman {
 impl Drop for Postman {
     fn drop(&mut self) {
         self.letters = None;
+        self.shared.bag().ends = Some(Instant::now() + LAST);
         if let Some(thread) = self.thread.take() {
-            // It ends with its last letter, or that one's deadline.
+            // It ends with its last letter, or soon.
             let _ = thread.join();
         }
     }
 }
 
-fn carry(link: &Link, turn: &Mutex<()>, due: &Receiver<Letter>, shared: &Shared) {
+fn carry(link: &Link, due: &Receiver<Letter>, shared: &Shared) {
     for letter in due {
         let moment = Moment {
             sequence: letter.sequence,
@@ -104,7 +111,7 @@ fn carry(link: &Link, turn: &Mutex<()>, due: &Receiver<Letter>, shared: &Shared)
             what: &letter.what,
             place: &letter.place,
         };
-        let sent = deliver(link, turn, &letter.data, &moment);
+        let sent = deliver(link, &letter.data, &moment, shared);
         let mut bag = shared.bag();
         bag.waiting -= 1;
         let failed = sent.is_err();
@@ -116,24 +123,26 @@ fn carry(link: &Link, turn: &Mutex<()>, due: &Receiver<Letter>, shared: &Shared)
     }
 }
 
-fn deliver(link: &Link, turn: &Mutex<()>, data: &[u8], moment: &Moment<'_>) -> Result<()> {
+fn deliver(link: &Link, data: &[u8], moment: &Moment<'_>, shared: &Shared) -> Result<()> {
     let mut sending = Sending::new(data, moment.sequence);
     loop {
         let progress = link.push(&mut sending, moment)?;
-        let left = moment.deadline.saturating_duration_since(Instant::now());
+        let deadline = shared.bag().ends.map_or(moment.deadline, |at| at.min(moment.deadline));
+        let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() && progress != Progress::Done {
             return Err(late(link.peer, moment));
         }
         match progress {
             Progress::Done => return Ok(()),
-            Progress::Blocked => poll_one(link, POLLOUT, left),
-            // Whoever receives hears when the peer takes more; if nobody does, we listen.
+            // Whoever waits for what this peer sends hears when it takes more; if nobody
+            // does, we listen.
             Progress::NeedsLeave => {
-                if let Ok(_turn) = turn.try_lock() {
+                if let Some(_reading) = link.try_reading() {
                     link.pull(None, moment)?;
                 }
-                std::thread::sleep(Duration::from_millis(1));
+                std::thread::sleep(PAUSE);
             }
+            _ => poll_one(link, POLLOUT, left.min(LOOK)),
         }
     }
 }

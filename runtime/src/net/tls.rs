@@ -5,7 +5,9 @@
 //! compared with addresses: who has a certificate of the job's authority belongs to the
 //! job, wherever it runs. So the authority should be one that signs for the job alone.
 
+use super::call::wait_until;
 use super::door;
+use super::mesh::{POLLIN, POLLOUT};
 use crate::error::{Error, ErrorCode, Result};
 use std::ffi::{CStr, CString, c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
 use std::io::{self, IoSlice, Read, Write};
@@ -13,6 +15,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 /// Files in PEM form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,19 +234,28 @@ impl Tls {
         }
     }
 
-    /// Shakes hands with who was called; the socket blocks, and has timeouts.
-    pub(super) fn connect(self: &Arc<Tls>, stream: TcpStream) -> io::Result<Wire> {
-        self.shake(stream, self.client, self.library.connect)
+    /// Shakes hands with who was called; the socket does not block.
+    pub(super) fn connect(
+        self: &Arc<Tls>,
+        stream: TcpStream,
+        deadline: Instant,
+    ) -> io::Result<Wire> {
+        self.shake(stream, deadline, self.client, self.library.connect)
     }
 
     /// Shakes hands with who calls.
-    pub(super) fn accept(self: &Arc<Tls>, stream: TcpStream) -> io::Result<Wire> {
-        self.shake(stream, self.server, self.library.accept)
+    pub(super) fn accept(
+        self: &Arc<Tls>,
+        stream: TcpStream,
+        deadline: Instant,
+    ) -> io::Result<Wire> {
+        self.shake(stream, deadline, self.server, self.library.accept)
     }
 
     fn shake(
         self: &Arc<Tls>,
         stream: TcpStream,
+        deadline: Instant,
         ctx: Handle,
         how: unsafe extern "C" fn(Handle) -> c_int,
     ) -> io::Result<Wire> {
@@ -254,15 +266,27 @@ impl Tls {
         }
         let session = Session { tls: self.clone(), ssl: Mutex::new(Ssl(ssl)), stream };
         // SAFETY: the session is valid, and its socket stays open as long as it.
-        let code = unsafe {
-            (self.library.clear_errors)();
-            (self.library.set_fd)(ssl, session.stream.as_raw_fd());
-            how(ssl)
+        unsafe { (self.library.set_fd)(ssl, session.stream.as_raw_fd()) };
+        let error = loop {
+            // SAFETY: as above.
+            let code = unsafe {
+                (self.library.clear_errors)();
+                how(ssl)
+            };
+            if code == 1 {
+                return Ok(Wire::Tls(Box::new(session)));
+            }
+            let error = session.error(ssl, code);
+            // SAFETY: the session is valid.
+            let events = match unsafe { (self.library.get_error)(ssl, code) } {
+                WANT_READ => POLLIN,
+                WANT_WRITE => POLLOUT,
+                _ => break error,
+            };
+            if let Err(late) = wait_until(&session.stream, events, deadline) {
+                break late;
+            }
         };
-        if code == 1 {
-            return Ok(Wire::Tls(Box::new(session)));
-        }
-        let error = session.error(ssl, code);
         door::farewell(&session.stream);
         // SAFETY: as above.
         let verified = unsafe { (self.library.verify_result)(ssl) };
@@ -384,15 +408,64 @@ pub(super) enum Wire {
 
 /// What a test gives a link to read, and what the link wrote.
 #[cfg(test)]
+#[derive(Default)]
 pub(super) struct Pipe {
     pub input: std::collections::VecDeque<u8>,
     pub output: Vec<u8>,
+    pub pace: Pace,
+}
+
+/// How a pipe takes what is written.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) enum Pace {
+    #[default]
+    AtOnce,
+    /// One byte, and then none; whether it is the next one's turn.
+    Bytes(bool),
+    /// As OpenSSL does when the socket is full: it has encrypted what it was given, and is to
+    /// be given the same again until that is out.
+    Encrypted(Option<Vec<u8>>),
+}
+
+#[cfg(test)]
+impl Pipe {
+    fn take(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = match &mut self.pace {
+            Pace::AtOnce => bytes,
+            Pace::Bytes(turn) => {
+                *turn = !*turn;
+                if !*turn { &bytes[..bytes.len().min(1)] } else { &[] }
+            }
+            Pace::Encrypted(pending) => match pending.take() {
+                Some(begun) => {
+                    assert!(bytes.starts_with(&begun), "bad write retry");
+                    &bytes[..begun.len()]
+                }
+                None => {
+                    *pending = Some(bytes.to_vec());
+                    &[]
+                }
+            },
+        };
+        self.output.extend_from_slice(taken);
+        match taken.is_empty() && !bytes.is_empty() {
+            true => Err(io::ErrorKind::WouldBlock.into()),
+            false => Ok(taken.len()),
+        }
+    }
 }
 
 #[cfg(test)]
 impl Wire {
     pub(super) fn memory(pipe: Pipe) -> Wire {
         Wire::Memory(Mutex::new(pipe))
+    }
+
+    pub(super) fn say(&self, bytes: &[u8]) {
+        if let Wire::Memory(pipe) = self {
+            pipe.lock().unwrap().input.extend(bytes);
+        }
     }
 
     pub(super) fn written(&self) -> Vec<u8> {
@@ -480,7 +553,7 @@ impl Write for &Wire {
                 session.call(|l, ssl| unsafe { (l.write)(ssl, bytes.as_ptr().cast(), len) })
             }
             #[cfg(test)]
-            Wire::Memory(pipe) => pipe.lock().unwrap().output.write(bytes),
+            Wire::Memory(pipe) => pipe.lock().unwrap().take(bytes),
         }
     }
 

@@ -4,11 +4,12 @@ use super::{JOIN, LINK, LOOK, Muster, ROUNDS, State, Waiting, described, forming
 use super::{unreachable, worker, workers};
 use crate::error::Result;
 use crate::net::Stop;
+use crate::net::call::Call;
 use crate::net::door::Door;
 use crate::net::hpack;
 use crate::net::job::OnLoss;
 use crate::net::line::{Cause, Kind, Word};
-use crate::net::link::{Call, Link};
+use crate::net::link::Link;
 use crate::net::mesh::Formed;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
@@ -106,7 +107,7 @@ impl Muster {
             } else if taken || stale && member {
                 format!("worker {rank} is not one the job waits for")
             } else {
-                let address = SocketAddr::new(at.ip(), port).to_string();
+                let address = SocketAddr::new(at.ip().to_canonical(), port).to_string();
                 // However many there are, they are no strangers.
                 call.busy = None;
                 state.joining.insert(rank, Waiting { call, address });

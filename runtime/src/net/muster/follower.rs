@@ -5,15 +5,16 @@ use super::{described, forming, place};
 use super::{refused, unreachable, worker};
 use crate::error::Result;
 use crate::net::Stop;
+use crate::net::call::{Call, Refused};
 use crate::net::door::{Door, connect_unless, wire};
 use crate::net::hpack::{self, Headers};
 use crate::net::job::{Job, OnLoss};
 use crate::net::line::{Cause, Kind, Word};
-use crate::net::link::{Call, Link, Refused};
+use crate::net::link::Link;
 use crate::net::mesh::Formed;
 use crate::net::tls::{self, Wire};
 use std::io;
-use std::net::{Shutdown, TcpListener};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, PoisonError};
 use std::time::Instant;
@@ -90,7 +91,7 @@ impl Muster {
             ))
         })?;
         let own = |e: io::Error| Trouble::Fatal(unreachable(job.rank, "its own address", &e));
-        let listener = stream.local_addr().and_then(|at| TcpListener::bind((at.ip(), 0)));
+        let listener = stream.local_addr().and_then(|at| job.worker_listener(at.ip()));
         let listener = listener.map_err(own)?;
         let until = Instant::now() + patience + self.linking();
         let door = Door::open(&listener, self.tls.clone(), Some(until)).map_err(own)?;
@@ -117,10 +118,13 @@ impl Muster {
             Some(_) => return Err(Trouble::Over),
             None => {}
         }
-        let Some((run, addresses, members)) = roster(&call.headers, job) else {
+        let Some((run, mut addresses, members)) = roster(&call.headers, job) else {
             let why = Refused::Said("its list of workers is damaged".into());
             return Err(Trouble::Fatal(refused(0, why, job)));
         };
+        if let Ok(chief) = call.remote() {
+            addresses.iter_mut().for_each(|at| seen_from_here(at, chief.ip()));
+        }
         {
             let mut state = self.state();
             (state.run, state.formed, state.cause) = (run, None, None);
@@ -247,9 +251,36 @@ fn roster(headers: &Headers, job: &Job) -> Option<(u64, Vec<String>, Vec<usize>)
     sound.then_some((run, addresses, members))
 }
 
+/// Who calls the chief from within its host is on that host: others find it where they have
+/// found the chief.
+fn seen_from_here(address: &mut String, chief: IpAddr) {
+    let chief = chief.to_canonical();
+    if let Ok(at) = address.parse::<SocketAddr>()
+        && at.ip().is_loopback()
+        && !chief.is_loopback()
+    {
+        *address = SocketAddr::new(chief, at.port()).to_string();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_on_the_chiefs_host_is_found_there() {
+        let seen = |at: &str, chief: &str| {
+            let mut at = at.to_owned();
+            seen_from_here(&mut at, chief.parse().unwrap());
+            at
+        };
+        assert_eq!(seen("127.0.0.1:7", "192.0.2.1"), "192.0.2.1:7");
+        assert_eq!(seen("127.0.1.1:7", "::ffff:192.0.2.1"), "192.0.2.1:7");
+        assert_eq!(seen("[::1]:7", "2001:db8::1"), "[2001:db8::1]:7");
+        assert_eq!(seen("127.0.0.1:7", "127.0.0.1"), "127.0.0.1:7");
+        assert_eq!(seen("192.0.2.2:7", "192.0.2.1"), "192.0.2.2:7");
+        assert_eq!(seen("", "192.0.2.1"), "");
+    }
 
     #[test]
     fn lists_of_workers_are_checked() {

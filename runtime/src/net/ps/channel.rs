@@ -6,6 +6,7 @@
 use super::super::link::{Link, Progress, Receiving, Sending};
 use super::super::{Moment, stray, wait_for};
 use crate::error::{Error, Result};
+use std::time::Instant;
 
 /// What is asked, or how it was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,11 +178,20 @@ impl Channel {
         loop {
             match self.link.push(&mut s, moment)? {
                 Progress::Done => return Ok(()),
-                Progress::Blocked => wait_for(&self.link, false, moment)?,
                 Progress::NeedsLeave => {
-                    self.link.pull(None, moment)?;
-                    wait_for(&self.link, true, moment)?;
+                    let pulled = self.link.pull(None, moment)?;
+                    if pulled == Progress::Full {
+                        // Questions and answers take turns.
+                        return Err(stray(self.link.peer, moment, "more data than is due"));
+                    }
+                    // It may have said so just now, and then says nothing more.
+                    let pushed = self.link.push(&mut s, moment)?;
+                    let more = pulled == Progress::More && Instant::now() < moment.deadline;
+                    if pushed == Progress::NeedsLeave && !more {
+                        wait_for(&self.link, true, moment)?;
+                    }
                 }
+                _ => wait_for(&self.link, false, moment)?,
             }
         }
     }
@@ -189,10 +199,18 @@ impl Channel {
     fn read(&mut self, into: &mut [u8], moment: &Moment<'_>) -> Result<()> {
         self.taken += 1;
         let mut r = Receiving::new(into, self.taken);
-        while self.link.pull(Some(&mut r), moment)? != Progress::Done {
-            wait_for(&self.link, true, moment)?;
+        loop {
+            let progress = self.link.pull(Some(&mut r), moment)?;
+            if progress == Progress::Done {
+                return Ok(());
+            }
+            // A peer that only sends must be told that it may send more.
+            self.link.push_control(moment)?;
+            match progress {
+                Progress::More if Instant::now() < moment.deadline => {}
+                _ => wait_for(&self.link, true, moment)?,
+            }
         }
-        Ok(())
     }
 
     /// The next message, with at most so many bytes.
@@ -224,7 +242,30 @@ const REASON: usize = 4096;
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::flow::{WINDOW, data, moment, pair};
     use super::*;
+
+    #[test]
+    fn bodies_are_larger_than_a_window() {
+        let [mut worker, mut server] = pair(0, 1).map(Channel::new);
+        let body = data(20 * WINDOW);
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for _ in 0..2 {
+                    let mut asked = vec![];
+                    let head = server.receive(&mut asked, usize::MAX, &moment(0)).unwrap();
+                    server.send(head, &asked, &moment(0)).unwrap();
+                }
+            });
+            for step in 0..2 {
+                let head = Head::new(Message::Push, 1, step);
+                worker.send(head, &body, &moment(0)).unwrap();
+                let mut answer = vec![];
+                let head = worker.receive(&mut answer, usize::MAX, &moment(0)).unwrap();
+                assert!(head.step == step && answer == body);
+            }
+        });
+    }
 
     #[test]
     fn heads_are_read_as_they_are_written() {

@@ -5,8 +5,8 @@
 //! comes back without variables, the chief gives all of them those of the last
 //! checkpoint, and everybody goes on from there.
 
+use super::super::call::{Call, Refused};
 use super::super::job::Job;
-use super::super::link::Call;
 use super::super::muster::TRUSTED;
 use super::super::tls::{self, Tls};
 use super::super::{Moment, door, hpack, mesh};
@@ -85,7 +85,8 @@ pub struct Client {
     touched: BTreeMap<u32, usize>,
     /// Bytes sent and taken in steps.
     pub traffic: [u64; 2],
-    /// The same for all variables, from files and to them.
+    /// The same outside of steps: all variables, from files and to them, and how the job goes
+    /// on.
     pub carried: [u64; 2],
     pub waited: Vec<Duration>,
     tls: Option<Arc<Tls>>,
@@ -176,8 +177,8 @@ impl Client {
         ];
         let wire = door::wire(stream, self.tls.as_ref(), deadline).map_err(|e| gone(&e))?;
         let call = Call::make(wire, SERVE, &metadata, deadline).map_err(|e| match e {
-            super::super::link::Refused::Io(e) => gone(&e),
-            super::super::link::Refused::Said(why) => Error::peer(
+            Refused::Io(e) => gone(&e),
+            Refused::Said(why) => Error::peer(
                 ErrorCode::JOIN_REFUSED,
                 format!("parameter server {server} refused this process: {why}"),
             )
@@ -279,7 +280,7 @@ impl Client {
             let left = deadline.saturating_duration_since(Instant::now());
             let asked = self.everybody(Head::new(Message::Status, 0, 0));
             let patience = left.min(self.job.timeout).max(Duration::from_millis(1));
-            let result = self.ask(&asked, "where the job is", patience).and_then(|answers| {
+            let result = self.ask_aside(&asked, "where the job is", patience).and_then(|answers| {
                 let ages: Vec<u64> = answers.iter().map(|(h, _)| h.age).collect();
                 let newest = ages.iter().copied().max().unwrap_or(0);
                 let broken = answers.iter().any(|(h, _)| h.flags & BROKEN != 0);
@@ -290,12 +291,12 @@ impl Client {
                 }
                 if ages.iter().any(|a| *a != newest) || newest == 0 || broken {
                     if let Some(give) = give.as_mut() {
-                        self.init(model, give()?, newest.max(self.age) + 1)?;
+                        self.init(model, give()?, age_after(ages.iter().chain([&self.age])))?;
                     } else if newest > 0 && newest == self.age && !broken {
                         // A server has lost what this worker knows it had: nobody shall
                         // wait for the step, so that the chief notices.
                         let broken = Head::new(Message::Broken, newest, 0);
-                        self.ask(&self.everybody(broken), "where the job is", patience)?;
+                        self.ask_aside(&self.everybody(broken), "where the job is", patience)?;
                     }
                     return Ok(None);
                 }
@@ -333,6 +334,19 @@ impl Client {
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(200));
         }
+    }
+
+    /// As [`Client::ask`], about what is not part of a step.
+    fn ask_aside(
+        &mut self,
+        questions: &[(usize, Head, Vec<u8>)],
+        what: &str,
+        wait: Duration,
+    ) -> Result<Answers> {
+        let before = self.traffic;
+        let answers = self.ask(questions, what, wait);
+        self.set_apart(before);
+        answers
     }
 
     /// What was sent and taken since then was not part of a step.
@@ -635,7 +649,7 @@ impl Client {
 
     fn tell(&mut self, kind: Message) -> Result<()> {
         let all = self.everybody(Head::new(kind, self.age, 0));
-        self.ask(&all, "how the job goes on", self.job.timeout.min(SLACK * 2)).map(drop)
+        self.ask_aside(&all, "how the job goes on", self.job.timeout.min(SLACK * 2)).map(drop)
     }
 
     /// The variables are safe: who is done may go.
@@ -661,7 +675,7 @@ impl Client {
     /// Who is still at work, and what was counted.
     pub fn status(&mut self) -> Result<Counts> {
         let all = self.everybody(Head::new(Message::Status, 0, 0));
-        let answers = self.ask(&all, "where the job is", self.job.timeout)?;
+        let answers = self.ask_aside(&all, "where the job is", self.job.timeout)?;
         let mut counts = Counts { dropped: vec![0; self.job.size], ..Counts::default() };
         let mut working = BTreeSet::new();
         for (_, body) in &answers {
@@ -702,6 +716,14 @@ impl Client {
         }
         Ok(counts)
     }
+}
+
+/// Ages from here on are made up: what has one is as good as without any.
+pub(super) const AGES: u64 = 1 << 62;
+
+/// The age of variables that are newer than those of these ages.
+fn age_after<'a>(ages: impl IntoIterator<Item = &'a u64>) -> u64 {
+    ages.into_iter().copied().filter(|age| *age < AGES).max().unwrap_or(0) + 1
 }
 
 /// Of several reasons, one that trying again may do away with: that a server was lost is why

@@ -11,6 +11,7 @@
 //! being written alone.
 
 use super::channel::{FIRST, Head, LET_GO, Message};
+use super::client::AGES;
 use super::layout::Shard;
 use super::server::{Answer, Rule, Server, misfit, number, rolled, stale};
 use super::store::{Hold, Store, Vars};
@@ -166,13 +167,15 @@ impl Server {
             return Err(misfit("these are not the workers' own variables"));
         }
         let mut store = self.lock();
-        if head.age > store.age {
+        let made_up = store.age >= AGES && head.age != store.age && head.age > 0;
+        if head.age > store.age || made_up {
             let coming = store.coming.take().filter(|(age, _)| *age == head.age);
             let Some((_, vars)) = coming else { return Ok(rolled(&store)) };
             let progress = (0..self.workers).map(|r| (r, head.step)).collect();
             let (present, dropped) =
                 (std::mem::take(&mut store.present), std::mem::take(&mut store.dropped));
-            let (broken, traces) = (store.broken, std::mem::take(&mut store.traces));
+            let broken = if store.broken < head.age { store.broken } else { 0 };
+            let traces = std::mem::take(&mut store.traces);
             let heard = std::mem::take(&mut store.heard);
             *store = Store {
                 heard,

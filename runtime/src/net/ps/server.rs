@@ -368,7 +368,8 @@ impl Server {
                     Message::Done => drop(store.ended.insert(rank)),
                     Message::Release => store.released = true,
                     Message::Stop => store.stop = true,
-                    Message::Broken => store.broken = store.broken.max(head.age),
+                    // There is nothing newer to be broken.
+                    Message::Broken => store.broken = store.broken.max(head.age.min(store.age)),
                     _ => store.over = true,
                 }
                 let answer = Head::new(Message::Ok, store.age, store.step);

@@ -85,6 +85,10 @@ impl Server {
                         vec![],
                     ));
                 }
+                // There have been as many updates, at least.
+                if head.step > store.step {
+                    return Ok(rolled(&store));
+                }
                 while let Some(slow) = staleness.and_then(|n| behind(&store, head.step, n)) {
                     store = self.wait(store, deadline, &[slow], head.step)?;
                     if let Some(answer) = stale(&store, head) {
@@ -102,7 +106,7 @@ impl Server {
                 // soon: whoever does it is on the way. If not, it is gone, and this
                 // worker has it finished when it begins anew.
                 let soon = Instant::now() + SOON;
-                while head.step == store.step + 1 {
+                while store.step.checked_add(1) == Some(head.step) {
                     let left = soon.saturating_duration_since(Instant::now());
                     if left.is_zero() {
                         return Ok(rolled(&store));
@@ -331,7 +335,7 @@ impl Server {
         let bytes: Vec<u8> = values.values().flat_map(|t| t.bytes()).copied().collect();
         if apart {
             store.vars.home = home;
-            store.begun.insert(rank, head.step + 1);
+            store.begun.insert(rank, head.step.saturating_add(1));
             if let Some(p) = store.pushes.get_mut(&rank) {
                 p.shared = Some(bytes.clone());
             }
@@ -423,8 +427,8 @@ impl Server {
             match apart {
                 true => {
                     drop(store.pushes.remove(&rank));
-                    store.progress.insert(rank, head.step + 1);
-                    store.begun.insert(rank, head.step + 1);
+                    store.progress.insert(rank, head.step.saturating_add(1));
+                    store.begun.insert(rank, head.step.saturating_add(1));
                     let age = store.step - store.read.get(&rank).copied().unwrap_or(store.step);
                     store.stale =
                         [store.stale[0] + age, store.stale[1].max(age), store.stale[2] + 1];
@@ -439,11 +443,11 @@ impl Server {
                     store.combined = None;
                 }
             }
-            store.step += 1;
+            store.step = store.step.saturating_add(1);
             self.changed.notify_all();
         }
         store.read.insert(rank, store.step);
-        let next = if apart { head.step + 1 } else { store.step };
+        let next = if apart { head.step.saturating_add(1) } else { store.step };
         let answer = Head { flags: self.flags(store), ..Head::new(Message::Ok, store.age, next) };
         Ok((answer, self.variables(store)))
     }
@@ -456,5 +460,5 @@ fn behind(store: &Store, step: u64, most: u64) -> Option<usize> {
         .iter()
         .filter(|(r, _)| store.present.contains_key(r) && !store.ended.contains(r));
     let slowest = working.min_by_key(|(_, next)| **next)?;
-    (*slowest.1 + most < step).then_some(*slowest.0)
+    (slowest.1.saturating_add(most) < step).then_some(*slowest.0)
 }
