@@ -22,6 +22,10 @@ const MAX_BODY: usize = 48;
 /// Reads of one body that are turned; each is a tile in the frame.
 const MAX_READS: usize = 4;
 
+/// Rows of a tile that are so many bytes apart are on pages of their own, which the CPU's own
+/// prefetching does not cross.
+const FAR: i32 = 2 << 10;
+
 /// A nest to be run in tiles: the inner loop, and what of it is read across.
 pub(super) struct Tiled<'k> {
     inner: &'k Loop,
@@ -213,6 +217,14 @@ impl Select<'_> {
                 self.load_row(&table::LOADPS, w, from, None)
             })
             .collect();
+        // Those of the tile after the next one are asked for.
+        if read.stride >= FAR {
+            for r in 0..lanes as i32 {
+                let disp = (r + 2 * lanes as i32) * read.stride;
+                let mem = Mem { base: Base::Reg(first), disp, ..Mem::default() };
+                self.push(Inst { mem: Some(mem), ..Inst::new(Op::Prefetch) });
+            }
+        }
         let tile = self.f.place((lanes * w.bytes()) as u32);
         for (column, v) in self.turn(&rows) {
             let to = Self::frame(tile, (column * w.bytes()) as i32);
