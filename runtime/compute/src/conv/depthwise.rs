@@ -78,7 +78,7 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
     let some = (TOGETHER / columns).max(1);
     pool.ranges(rows, 1, parts, &|lo, hi| {
         let mut weights = Vec::with_capacity(taps);
-        let mut placed = Vec::with_capacity(taps);
+        let mut placed = if small.is_some() { places::<T>(c) } else { vec![] };
         for first in (lo..hi).step_by(some) {
             let last = (first + some).min(hi);
             for row in first..last {
@@ -119,36 +119,39 @@ fn small_planes<T: Real>(kernels: &Kernels<T>, c: &ConvArgs<'_>) -> Option<Plane
     })
 }
 
+/// Where the taps of a filter are, in their order; their weights are still to come.
+fn places<T: Real>(c: &ConvArgs<'_>) -> Vec<Tap<T>> {
+    let turn = if c.kind == ConvKind::Forward { 1 } else { -1 };
+    let away = |at: usize, a: usize| turn * ((at * c.dilation[a]) as isize - c.pad[a] as isize);
+    let [height, width] = c.kernel;
+    let tap = |i: usize| Tap { weight: T::default(), y: away(i / width, 0), x: away(i % width, 1) };
+    (0..height * width).map(tap).collect()
+}
+
 /// [`plane`] by such a function; false where a weight is not finite. The sums are the same.
 ///
 /// # Safety
-/// As [`plane`].
+/// As [`plane`]; `placed` are the [`places`] of the filter's taps.
 unsafe fn small_plane<T: Real>(
     compute: PlaneFn<T>,
     c: &ConvArgs<'_>,
     row: usize,
-    placed: &mut Vec<Tap<T>>,
+    placed: &mut [Tap<T>],
 ) -> bool {
-    let [height, width] = c.kernel;
-    let (source, result, turn) = match c.kind {
-        ConvKind::Forward => ([c.in_h, c.in_w], [c.out_h, c.out_w], 1),
-        _ => ([c.out_h, c.out_w], [c.in_h, c.in_w], -1),
+    let taps = placed.len();
+    let (source, result) = match c.kind {
+        ConvKind::Forward => ([c.in_h, c.in_w], [c.out_h, c.out_w]),
+        _ => ([c.out_h, c.out_w], [c.in_h, c.in_w]),
     };
     // SAFETY: the filter, the channel and the result are as large as the sizes say.
     unsafe {
-        let filter = c.rhs.cast::<T>().add(row % c.groups * height * width);
-        if !finite(std::slice::from_raw_parts(filter, height * width)) {
+        let filter = c.rhs.cast::<T>().add(row % c.groups * taps);
+        let filter = std::slice::from_raw_parts(filter, taps);
+        if !finite(filter) {
             return false;
         }
-        placed.clear();
-        for y in 0..height {
-            for x in 0..width {
-                let away = |at: usize, a: usize| {
-                    turn * ((at * c.dilation[a]) as isize - c.pad[a] as isize)
-                };
-                let weight = *filter.add(y * width + x);
-                placed.push(Tap { weight, y: away(y, 0), x: away(x, 1) });
-            }
+        for (tap, weight) in placed.iter_mut().zip(filter) {
+            tap.weight = *weight;
         }
         let src = c.lhs.cast::<T>().add(row * source[0] * source[1]);
         let out = c.out.cast::<T>().add(row * result[0] * result[1]);

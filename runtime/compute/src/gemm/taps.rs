@@ -90,11 +90,12 @@ pub unsafe fn plane<S: Simd>(
                     let first = y as isize + tap.y;
                     let w = S::splat(tap.weight);
                     let src = src.wrapping_offset(first * src_w as isize + x as isize + tap.x);
-                    let whole = rows == ROWS && first >= 0 && first as usize + ROWS <= src_h;
+                    // Which rows are inside.
+                    let low = (-first).clamp(0, rows as isize) as u32;
+                    let high = (src_h as isize - first).clamp(low as isize, rows as isize) as u32;
+                    let there = (1u32 << high) - (1u32 << low);
                     for (r, sum) in sums.iter_mut().enumerate() {
-                        let row = first + r as isize;
-                        let there = whole || r < rows && (0..src_h as isize).contains(&row);
-                        let which = if there { *inside } else { 0 };
+                        let which = if there >> r & 1 == 1 { *inside } else { 0 };
                         *sum = S::fma(w, S::load_some(src.wrapping_add(r * src_w), which), *sum);
                     }
                 }
