@@ -16,6 +16,8 @@ use tfc_runtime::net::{Group, Regrouped, local, tls};
 mod losses;
 #[path = "net/mpi.rs"]
 mod mpi;
+#[path = "net/over_mpi.rs"]
+mod over_mpi;
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);
