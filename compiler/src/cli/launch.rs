@@ -8,7 +8,7 @@
 //! or `wait`) goes on, and what died is started again by itself. On more than one machine,
 //! `mpirun`, Slurm or Kubernetes do this.
 
-mod ports;
+pub(super) mod ports;
 mod screen;
 
 use super::{Done, args};

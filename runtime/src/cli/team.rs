@@ -41,6 +41,9 @@ pub(super) enum After<const N: usize> {
     Failed(Error),
 }
 
+/// How long it may take until all of those that are asked to stop together know.
+const ALL_ASKED: Duration = Duration::from_millis(500);
+
 pub(super) struct Team {
     group: Option<Arc<Group>>,
     /// The workers only meet from time to time.
@@ -456,8 +459,9 @@ impl Team {
             parts.push((t.dtype, t.bytes_mut()));
         }
         let own: Vec<Vec<u8>> = parts.iter().map(|(_, bytes)| bytes.to_vec()).collect();
-        let leaves = signals::raised() && self.may_leave();
-        let asked = signals::raised() && !leaves;
+        let asked = signals::raised() && !self.may_leave();
+        // If all are asked, the chief is, too, and they stop together.
+        let leaves = self.may_leave() && signals::raised_for().is_some_and(|t| t > ALL_ASKED);
         let combined = group
             .all_reduce(&mut parts, Reduce::Mean, "the results of the step", "")
             .and_then(|()| group.agree(asked.into(), "whether to stop"));
