@@ -184,7 +184,10 @@ fn a_worker_that_does_not_end_is_ended() {
     let out = tfc(dir, &line);
     let err = String::from_utf8_lossy(&out.stderr).into_owned();
     ok(out);
-    assert!(err.contains("note: worker 1 has not ended within 11 s of worker 0"), "{err}");
+    assert!(
+        err.contains("note: worker 1 has not exited within 11 s of worker 0, so it is killed"),
+        "{err}"
+    );
     assert!(dir.join("s.safetensors").exists());
 }
 
