@@ -1,5 +1,9 @@
 //! The library as a Rust program that embeds it sees it.
 
+#[path = "support/ports.rs"]
+mod ports;
+
+use ports::free_address;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use tfc::ndarray::{Array0, Array1, Array2, ArrayD, array, s};
@@ -428,8 +432,7 @@ fn workers_and_parameter_servers_from_rust() {
     for _ in 0..10 {
         alone.call("train", (&x, &y)).unwrap();
     }
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let servers = vec![free().to_string(), free().to_string()];
+    let servers = vec![free_address().to_string(), free_address().to_string()];
     let job = |rank: usize| Job { servers: servers.clone(), ..Job::new(rank, 2, "") };
     let module = || tfc::compile_with(&graph, &options).unwrap();
     let learned = std::thread::scope(|s| {

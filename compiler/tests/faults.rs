@@ -206,16 +206,15 @@ fn hung(project: &Path, line: &str, at: usize, random: &mut Random) -> Job {
 fn processes_that_hang_are_outlived() {
     let dir = project();
     let dir = dir.path();
-    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 3s");
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 5s");
     ok(tfc(dir, &format!("launch -n 3 {long} --state sync.safetensors")));
     let whole = weights(&dir.join("sync.safetensors"));
-    let mut random = Random::new(7);
-    for (policy, restarts, at) in [("wait", 5, 0), ("wait", 5, 1), ("shrink", 0, 2)] {
+    let outlived = |(policy, restarts, at): (&str, usize, usize)| {
         let line = format!(
             "launch -n 3 --restarts {restarts} {long} --on-loss {policy} --join-timeout 30s \
              --state s.safetensors"
         );
-        let job = hung(dir, &line, at, &mut random);
+        let job = hung(dir, &line, at, &mut Random::new(7 + at as u64));
         let now = weights(&job.dir().join("s.safetensors"));
         let said = job.said();
         let lost = format!("worker {at}");
@@ -226,7 +225,8 @@ fn processes_that_hang_are_outlived() {
             near(&whole, &now, &said);
             assert!(said.contains(&format!("{lost} is lost, 2 workers are left")), "{said}");
         }
-    }
+    };
+    side_by_side(outlived, [("wait", 5, 0), ("wait", 5, 1), ("shrink", 0, 2)]);
 }
 
 /// Between two averages each worker has weights of its own: what is lost with it is what it
@@ -270,26 +270,39 @@ fn processes_that_take_from_queues() {
 #[test]
 fn processes_that_hang() {
     let dir = project();
-    for (how, more, at, name) in [
-        ("-n 2", "", 1, "worker 1"),
-        ("--ps 1 -n 2", "", 2, "worker 1"),
-        ("--ps 2 -n 2", "", 1, "server 1"),
-        ("--ps 1 -n 2", "", 1, "worker 0"),
-        // Only at the end anybody waits for the chief.
-        ("--ps 1 -n 3", "--mode ps-async --steps 3000", 1, "worker 0"),
-    ] {
-        let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 1s {more}");
+    let hangs = |(how, more, at, name): (&str, &str, usize, &str)| {
+        let endless = format!("{TRAIN} --steps 1000000 --epochs 1000000 --peer-timeout 5s {more}");
         let line = format!("launch {how} {endless} --checkpoint-dir ck --save-every 20");
         let mut job = Job::launch(dir.path(), &line);
         job.until_saved(1);
-        let pid = job.children()[at];
-        assert!(job::signal(pid, "-STOP"));
+        let pid = job.children().get(at).copied();
+        let stopped = pid.is_some_and(|pid| job::signal(pid, "-STOP"));
+        assert!(stopped && !job.is_over(), "{how}: {}", job.said());
         job.end();
         let said = job.said();
         assert_eq!(job.code(), Some(4), "{how}: {said}");
         assert!(said.contains("error[E0702]") && said.contains(name), "{how}: {said}");
         job.errors_name_peers();
-    }
+    };
+    // Side by side: what takes long is the wait.
+    side_by_side(
+        hangs,
+        [
+            ("-n 2", "", 1, "worker 1"),
+            ("--ps 1 -n 2", "", 2, "worker 1"),
+            ("--ps 2 -n 2", "", 1, "server 1"),
+            ("--ps 1 -n 2", "", 1, "worker 0"),
+            // Only at the end anybody waits for the chief.
+            ("--ps 1 -n 3", "--mode ps-async --steps 3000", 1, "worker 0"),
+        ],
+    );
+}
+
+fn side_by_side<T: Send, const N: usize>(what: impl Fn(T) + Sync, of: [T; N]) {
+    std::thread::scope(|s| {
+        let what = &what;
+        of.into_iter().for_each(|of| drop(s.spawn(move || what(of))));
+    });
 }
 
 /// With restarts, a process that hangs is ended by the launcher when its time is over, and
@@ -298,15 +311,15 @@ fn processes_that_hang() {
 fn processes_that_hang_are_started_again() {
     let dir = project();
     let dir = dir.path();
-    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 1s");
+    let long = format!("{TRAIN} --steps {STEPS} --epochs 1000 --peer-timeout 5s");
     ok(tfc(dir, &format!("launch --ps 2 -n 2 {long} --state ps.safetensors")));
     let whole = weights(&dir.join("ps.safetensors"));
-    let mut random = Random::new(77);
-    for role in [Role::Server, Role::Chief, Role::Worker] {
+    let hangs = |(role, seed): (Role, u64)| {
         let line = format!("launch --ps 2 -n 2 --restarts 9 {long} --state s.safetensors");
-        let job = disturbed(dir, &line, role.at(2), &["-STOP"], &mut random);
+        let job = disturbed(dir, &line, role.at(2), &["-STOP"], &mut Random::new(seed));
         same(&whole, &weights(&job.dir().join("s.safetensors")), &job.said());
-    }
+    };
+    side_by_side(hangs, [(Role::Server, 77), (Role::Chief, 78), (Role::Worker, 79)]);
 }
 
 /// A launcher that is killed, in whatever way, takes its processes with it: also one that

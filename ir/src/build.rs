@@ -21,6 +21,8 @@ pub struct NodeSpec {
     pub after: Vec<NodeId>,
     pub device: Option<Arc<str>>,
     pub span: Span,
+    /// As of a [`Node`].
+    pub site: Span,
 }
 
 impl NodeSpec {
@@ -34,6 +36,7 @@ impl NodeSpec {
             after: vec![],
             device: None,
             span,
+            site: Span::NONE,
         }
     }
 }
@@ -112,12 +115,19 @@ fn check_arity(op: Op, given: usize) -> Result<(), InferError> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Origin {
     pub span: Span,
+    /// As of a [`Node`].
+    pub site: Span,
     pub device: Option<Arc<str>>,
 }
 
 impl Node {
     pub fn origin(&self) -> Origin {
-        Origin { span: self.span, device: self.device.clone() }
+        Origin { span: self.span, site: self.site, device: self.device.clone() }
+    }
+
+    /// Its place in the text that the user wrote.
+    pub fn place(&self) -> Span {
+        if self.site.is_none() { self.span } else { self.site }
     }
 }
 
@@ -177,6 +187,7 @@ impl<'a> Builder<'a> {
             device: spec.device.or_else(|| self.origin.device.clone()),
             results,
             span: spec.span,
+            site: if spec.site.is_none() { self.origin.site } else { spec.site },
         });
         self.func.regions[self.region].nodes.push(id);
         Ok(id)
@@ -376,6 +387,7 @@ impl<'a> Rewriter<'a> {
                 after: vec![],
                 device: node.device,
                 span: node.span,
+                site: node.site,
             };
             let copy = self.builder(&Origin::default()).node(spec)?;
             map.extend(node.results.into_iter().zip(self.new.nodes[copy].results.clone()));
@@ -430,6 +442,7 @@ impl<'a> Rewriter<'a> {
             after: node.after.iter().filter_map(|n| self.nodes[*n]).collect(),
             device: node.device.clone(),
             span: node.span,
+            site: node.site,
         };
         let new = self.builder(&Origin::default()).node(spec)?;
         self.nodes[id] = Some(new);

@@ -235,4 +235,7 @@ pub struct Node {
     pub device: Option<Arc<str>>,
     pub results: Vec<ValueId>,
     pub span: Span,
+    /// Of a place in a library that comes with the compiler: the call in the user's own text
+    /// that led there.
+    pub site: Span,
 }

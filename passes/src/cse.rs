@@ -74,6 +74,7 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
             after: vec![],
             device: node.device.clone(),
             span: node.span,
+            site: node.site,
         };
         let copy = r.builder(&node.origin()).node(spec)?;
         r.replace_node(id, copy);

@@ -46,6 +46,7 @@ fn run(graph: &Graph, func: &Func) -> Result<(Func, bool), Stop> {
             after: node.after.iter().filter_map(|n| r.node(*n)).collect(),
             device: node.device.clone(),
             span: node.span,
+            site: node.site,
         };
         let copy = r.builder(&node.origin()).node(spec)?;
         r.replace_node(id, copy);
@@ -99,5 +100,6 @@ fn blank() -> Node {
         device: None,
         results: vec![],
         span: tfc_ir::diag::Span::NONE,
+        site: tfc_ir::diag::Span::NONE,
     }
 }

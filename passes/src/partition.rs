@@ -218,6 +218,7 @@ impl Part<'_> {
             after: node.after.iter().filter_map(|n| self.nodes.get(n).copied()).collect(),
             device: self.local(node),
             span: node.span,
+            site: node.site,
         };
         let new = self.builder(region, &Origin::default()).node(spec)?;
         self.nodes.insert(id, new);

@@ -301,6 +301,38 @@ entry f(x: f32[B]) -> (y: f32[]) {
 }
 
 /// The order that `after` asks for, and that of a check before a write, hold over tasks.
+/// What the library computes on the way, such as the norm of all gradients, has no place in
+/// the user's text but that of the call.
+#[test]
+fn messages_name_places_in_the_users_text() {
+    let source = "graph m
+use optim
+var w: f32[4] = ones on \"/job:a/task:0\"
+var v: f32[4] = ones on \"/job:a/task:1\"
+entry train(x: f32[4]) -> (loss: f32[]) {
+  h = w * x on \"/job:a/task:0\"
+  loss = sum(h * v) on \"/job:a/task:1\"
+  minimize loss over [w, v] through optim.clip_global_norm(limit: 1.0) with optim.adam(lr: 0.1)
+  return loss
+}
+";
+    let (graph, _) = cut(source, 2).unwrap_or_else(|d| panic!("{d:?}"));
+    let mut of_calls = 0;
+    for func in graph.entries.iter().filter(|f| f.task.is_some()) {
+        func.walk(&mut |_, node| {
+            let lower = &node.op.def().lower;
+            if !matches!(lower, Lower::Step(StepKind::Send | StepKind::Recv)) {
+                return;
+            }
+            let name = node.attrs.str("name");
+            assert_eq!(node.span.file, 0, "{name} is not in the user's text");
+            let text = &source[node.span.lo as usize..node.span.hi as usize];
+            of_calls += usize::from(text.contains("optim."));
+        });
+    }
+    assert!(of_calls > 0, "something of the optimizer travels");
+}
+
 #[test]
 fn order_is_kept_by_empty_messages() {
     let source = "graph g

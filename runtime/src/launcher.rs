@@ -13,6 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub const LIFELINE: &[u8] = b"tfc launch\n";
 /// Set where standard input may be one.
 pub const LAUNCHED: &str = "TFC_LAUNCHED";
+/// Set to 1 where the launcher shows on a terminal how far this process is, as the process
+/// itself does on a terminal of its own.
+pub const PROGRESS: &str = "TFC_PROGRESS";
 
 /// What a line about a process that hangs begins with.
 const LATE: &str = "late ";

@@ -16,6 +16,10 @@ use tfc_runtime::net::{Group, Regrouped, local, tls};
 mod losses;
 #[path = "net/mpi.rs"]
 mod mpi;
+#[path = "net/over_mpi.rs"]
+mod over_mpi;
+#[path = "../../compiler/tests/support/ports.rs"]
+mod ports;
 
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_secs(1);
@@ -24,7 +28,7 @@ const BRIEF: Duration = Duration::from_secs(1);
 const IN_VAIN: Duration = Duration::from_secs(5);
 
 fn free_address() -> String {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string()
+    ports::free_address().to_string()
 }
 
 fn job(rank: usize, size: usize, at: &str) -> Job {

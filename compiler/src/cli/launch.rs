@@ -8,10 +8,14 @@
 //! or `wait`) goes on, and what died is started again by itself. On more than one machine,
 //! `mpirun`, Slurm or Kubernetes do this.
 
+pub(super) mod ports;
+mod screen;
+
 use super::{Done, args};
 use crate::error::Result;
+use ports::Reserved;
+use screen::{Said, tell};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -20,7 +24,8 @@ use tfc_ir::diag::Diag;
 use tfc_runtime::cli::signals;
 use tfc_runtime::error::Party;
 use tfc_runtime::files::{Links, Staged};
-use tfc_runtime::launcher::{self, LAUNCHED, LIFELINE};
+use tfc_runtime::launcher::{self, LAUNCHED, LIFELINE, PROGRESS};
+use tfc_runtime::net::PEER_TIMEOUT;
 use tfc_runtime::net::job::OnLoss;
 
 /// How long the others have to end by themselves when one has.
@@ -59,7 +64,7 @@ pub fn run(args: &args::Launch) -> Result<Done> {
     let _ = std::fs::remove_dir_all(&dir);
     let (text, processes) = merged?;
     tfc_runtime::files::replace(file, |out| out.write_all(text.as_bytes()))?;
-    super::tell(&format!("note: `{}` shows {processes} processes\n", file.display()));
+    tell(&format!("note: `{}` shows {processes} processes\n", file.display()));
     done
 }
 
@@ -89,7 +94,7 @@ fn started(
         let over = code == 0 || code == INTERRUPTED || signals::raised();
         if over || tries >= args.restarts || !saved {
             if !over && args.restarts > 0 && !saved {
-                super::tell(
+                tell(
                     "note: the job is not started again: without `--checkpoint-dir` there is \
                      nothing to continue from\n",
                 );
@@ -97,7 +102,7 @@ fn started(
             return Ok(Done { text: String::new(), code: u8::try_from(code).unwrap_or(1) });
         }
         tries += 1;
-        super::tell(&format!(
+        tell(&format!(
             "note: the job is started again from its last checkpoint ({tries} of {} times)\n",
             args.restarts
         ));
@@ -107,14 +112,49 @@ fn started(
 /// What comes from the processes.
 enum Event {
     Line {
-        who: Who,
+        who: Party,
         err: bool,
         text: Vec<u8>,
     },
-    /// Somebody has waited too long for this process.
-    Late(Who),
+    /// How far the chief is.
+    Progress(Vec<u8>),
+    /// A process has waited too long for another one.
+    Late(Accusation),
     /// One of its outputs has ended.
     Closed,
+}
+
+/// A process that has waited too long, and the one it has waited for.
+#[derive(Clone, Copy)]
+struct Accusation {
+    by: Party,
+    of: Party,
+}
+
+/// Of processes as they are: what was said by or about one that is started again is void.
+#[derive(Default)]
+struct Accusations(Vec<Accusation>);
+
+impl Accusations {
+    /// Party is to blame that this process has ended: whom it has waited for itself, or a
+    /// server, which waits for all workers, has.
+    fn take_those_of(&mut self, by: Party) -> Vec<Party> {
+        let counts =
+            |a: &Accusation| a.of != by && (a.by == by || matches!(a.by, Party::Server(_)));
+        self.0.extract_if(.., |a| counts(a)).map(|a| a.of).collect()
+    }
+
+    fn take_all(&mut self) -> Vec<Party> {
+        self.0.drain(..).map(|a| a.of).collect()
+    }
+
+    fn name(&self, who: Party) -> bool {
+        self.0.iter().any(|a| a.of == who)
+    }
+
+    fn forget(&mut self, who: Party) {
+        self.0.retain(|a| a.by != who && a.of != who);
+    }
 }
 
 /// What the processes of a job have in common.
@@ -128,22 +168,31 @@ struct Plan<'a> {
     servers: Vec<String>,
     /// Where processes leave what they did.
     trace: Option<&'a Path>,
+    /// The ports of this machine among these addresses, also for who is started again.
+    _ports: Vec<Reserved>,
 }
 
 impl<'a> Plan<'a> {
     fn new(args: &args::Launch, program: &'a str) -> Result<Plan<'a>> {
         let no_port = |e: std::io::Error| Diag::error("E0705", format!("no free port: {e}"));
         let size = args.workers;
+        let mut ports = vec![];
+        let mut free = || {
+            let port = Reserved::any().map_err(no_port)?;
+            let at = port.address().to_string();
+            ports.push(port);
+            Ok::<String, Diag>(at)
+        };
         // Others can read from servers whose addresses and token they know.
         let servers = match std::env::var("TFC_SERVERS") {
             Ok(list) if list.split(',').count() == args.ps => {
                 list.split(',').map(|at| at.trim().to_owned()).collect()
             }
-            _ => free_addresses(args.ps).map_err(no_port)?,
+            _ => (0..args.ps).map(|_| free()).collect::<std::result::Result<_, _>>()?,
         };
         let coordinator = match size == 1 || args.ps > 0 {
             true => String::new(),
-            false => free_addresses(1).map_err(no_port)?.swap_remove(0),
+            false => free()?,
         };
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = args.threads.unwrap_or((cores / (size + args.ps)).max(1)).to_string();
@@ -153,11 +202,11 @@ impl<'a> Plan<'a> {
             _ => format!("{:016x}{:016x}", random(), random()),
         };
         let threads = ours.then_some(threads);
-        Ok(Plan { program, threads, token, size, coordinator, servers, trace: None })
+        Ok(Plan { program, threads, token, size, coordinator, servers, trace: None, _ports: ports })
     }
 
     /// Starts one process; `server` is the number of a parameter server.
-    fn start(&self, who: Who, words: &[String], give: &Sender<Event>) -> Result<Child> {
+    fn start(&self, who: Party, words: &[String], give: &Sender<Event>) -> Result<Child> {
         let mut command = Command::new(self.program);
         command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
         let no_line = |e: std::io::Error| Diag::error("E0804", format!("no line to it: {e}"));
@@ -165,13 +214,17 @@ impl<'a> Plan<'a> {
         command.env(LAUNCHED, "1");
         #[cfg(unix)]
         signals::die_together(&mut command);
-        let (Who::Worker(rank) | Who::Server(rank)) = who;
+        let (Party::Worker(rank) | Party::Server(rank)) = who;
         command.env("TFC_RANK", rank.to_string()).env("TFC_SIZE", self.size.to_string());
         command.env("TFC_COORDINATOR", &self.coordinator).env("TFC_TOKEN", &self.token);
         if !self.servers.is_empty() {
-            let role = if matches!(who, Who::Server(_)) { "ps" } else { "worker" };
+            let role = if matches!(who, Party::Server(_)) { "ps" } else { "worker" };
             command.env("TFC_SERVERS", self.servers.join(",")).env("TFC_ROLE", role);
         }
+        match who == Party::Worker(0) && screen::is_watched() {
+            true => command.env(PROGRESS, "1"),
+            false => command.env_remove(PROGRESS),
+        };
         if let Some(dir) = self.trace {
             command.env("TFC_TRACE", dir);
         }
@@ -195,28 +248,11 @@ impl<'a> Plan<'a> {
     }
 }
 
-/// A process of a job.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Who {
-    Worker(usize),
-    Server(usize),
-}
-
-impl std::fmt::Display for Who {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Who::Worker(rank) => write!(f, "worker {rank}"),
-            Who::Server(number) => write!(f, "parameter server {number}"),
-        }
-    }
-}
-
-impl From<Party> for Who {
-    fn from(party: Party) -> Who {
-        match party {
-            Party::Worker(number) => Who::Worker(number),
-            Party::Server(number) => Who::Server(number),
-        }
+/// What a process is called.
+fn name(who: Party) -> String {
+    match who {
+        Party::Worker(rank) => format!("worker {rank}"),
+        Party::Server(number) => format!("parameter server {number}"),
     }
 }
 
@@ -243,14 +279,14 @@ impl Lifeline {
 
     /// Held open as long as this process is there; who does not read it does not mind.
     #[cfg(unix)]
-    fn hold(mut self, who: Who, _: &mut Child, give: &Sender<Event>) {
+    fn hold(mut self, who: Party, _: &mut Child, give: &Sender<Event>) {
         let _ = self.own.write_all(LIFELINE);
         let give = give.clone();
         let read = move || {
             for line in BufReader::new(self.own).lines().map_while(std::io::Result::ok) {
-                if let Some(party) = launcher::accused(&line) {
+                if let Some(of) = launcher::accused(&line) {
                     // The job may be over.
-                    let _ = give.send(Event::Late(party.into()));
+                    let _ = give.send(Event::Late(Accusation { by: who, of }));
                 }
             }
         };
@@ -259,7 +295,7 @@ impl Lifeline {
     }
 
     #[cfg(not(unix))]
-    fn hold(self, _: Who, child: &mut Child, _: &Sender<Event>) {
+    fn hold(self, _: Party, child: &mut Child, _: &Sender<Event>) {
         if let Some(line) = child.stdin.as_mut() {
             let _ = line.write_all(LIFELINE);
         }
@@ -267,10 +303,11 @@ impl Lifeline {
 }
 
 /// Shows what the processes say, for a moment; who is said to hang.
-fn show(events: &Receiver<Event>, wait: Duration) -> Option<Who> {
+fn show(events: &Receiver<Event>, wait: Duration) -> Option<Accusation> {
     match events.recv_timeout(wait) {
-        Ok(Event::Line { who, err, text }) => print(who, err, &text),
-        Ok(Event::Late(who)) => return Some(who),
+        Ok(Event::Line { who, err, text }) => screen::line(who, err, &text),
+        Ok(Event::Progress(text)) => screen::progress(&text),
+        Ok(Event::Late(accusation)) => return Some(accusation),
         Ok(Event::Closed) | Err(RecvTimeoutError::Timeout) => {}
         Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Duration::from_millis(5)),
     }
@@ -283,7 +320,7 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
     let (give, events) = channel();
     let mut children: Vec<Child> = vec![];
     for rank in 0..plan.size {
-        match plan.start(Who::Worker(rank), words, &give) {
+        match plan.start(Party::Worker(rank), words, &give) {
             Ok(child) => children.push(child),
             Err(e) => {
                 stop(&mut children, true);
@@ -295,6 +332,8 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
     let mut ended: Vec<Option<ExitStatus>> = vec![None; plan.size];
     let mut first: Option<(usize, ExitStatus)> = None;
     let mut since: Option<Instant> = None;
+    // Until when the others may go on without the chief; and who has not ended by then.
+    let (patience, mut alone, mut hung) = (patience(words), None::<Instant>, None);
     let mut asked = false;
     loop {
         show(&events, Duration::from_millis(50));
@@ -303,9 +342,12 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
                 && let Ok(Some(status)) = child.try_wait()
             {
                 ended[rank] = Some(status);
-                if !status.success() && first.is_none() {
+                if !status.success() && first.is_none() && hung.is_none() {
                     first = Some((rank, status));
                     since = Some(Instant::now());
+                }
+                if rank == 0 {
+                    alone = Some(Instant::now());
                 }
             }
         }
@@ -320,6 +362,18 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
             stop(&mut children, true);
             since = None;
         }
+        if let (Some(t), Some(patience), None) = (alone, patience, hung)
+            && first.is_none()
+            && t.elapsed() > patience
+        {
+            hung = ended.iter().position(Option::is_none);
+            tell(&format!(
+                "note: worker {} has not exited within {} s of worker 0, so it is killed\n",
+                hung.unwrap_or(0),
+                patience.as_secs_f64()
+            ));
+            stop(&mut children, true);
+        }
     }
     last_words(&events);
     Ok(match first {
@@ -327,7 +381,7 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
         Some((rank, status)) => {
             let code = status.code();
             if code.is_none() {
-                super::tell(&format!("error[E0701]: worker {rank} was killed: {status}\n"));
+                tell(&format!("error[E0701]: worker {rank} was killed: {status}\n"));
             }
             code.unwrap_or(4)
         }
@@ -338,9 +392,10 @@ fn job(args: &args::Launch, program: &str, words: &[String], trace: Option<&Path
 fn last_words(events: &Receiver<Event>) {
     while let Ok(event) = events.recv_timeout(LAST_WORDS) {
         if let Event::Line { who, err, text } = event {
-            print(who, err, &text);
+            screen::line(who, err, &text);
         }
     }
+    screen::progress(&[]);
 }
 
 /// How a job goes on when one of its processes dies.
@@ -364,8 +419,8 @@ fn lasting_job(
 ) -> Result<i32> {
     let plan = Plan { trace, ..Plan::new(args, program)? };
     let (give, events) = channel();
-    let who: Vec<Who> =
-        (0..args.ps).map(Who::Server).chain((0..plan.size).map(Who::Worker)).collect();
+    let who: Vec<Party> =
+        (0..args.ps).map(Party::Server).chain((0..plan.size).map(Party::Worker)).collect();
     let mut children: Vec<Child> = vec![];
     for &who in &who {
         match plan.start(who, words, &give) {
@@ -386,10 +441,10 @@ fn lasting_job(
     let all_needed = kind == Kind::Served && needs_all(words);
     // Workers that have waited in vain for somebody; and since when nothing can come of it.
     let (mut in_vain, mut doomed) = (0, None::<Instant>);
-    // Who was waited for too long.
-    let mut accused: Vec<Who> = vec![];
+    // Party was waited for too long.
+    let mut accused = Accusations::default();
     let code = 'job: loop {
-        accused.extend(show(&events, Duration::from_millis(20)));
+        accused.0.extend(show(&events, Duration::from_millis(20)));
         if doomed.is_some_and(|since| since.elapsed() > GRACE) {
             break PEER_LOST;
         }
@@ -400,7 +455,7 @@ fn lasting_job(
         }
         if kind != Kind::Served && *restarts < args.restarts && !asked {
             // The others have given it up, and nobody else ends it.
-            for of in std::mem::take(&mut accused) {
+            for of in accused.take_all() {
                 end_late(of, &who, &gone, &since, &mut children);
             }
         }
@@ -421,8 +476,8 @@ fn lasting_job(
                 _ => {}
             }
             let why = match code {
-                Some(code) => format!("{} ended with code {code}", who[at]),
-                None => format!("error[E0701]: {} was killed: {status}", who[at]),
+                Some(code) => format!("{} ended with code {code}", name(who[at])),
+                None => format!("error[E0701]: {} was killed: {status}", name(who[at])),
             };
             // The chief alone has what its run began with, where nobody else keeps it.
             let for_good = at == chief
@@ -437,16 +492,18 @@ fn lasting_job(
                 // words say who that is.
                 let until = Instant::now() + LAST_WORDS;
                 while code == Some(PEER_LOST) && Instant::now() < until {
-                    accused.extend(show(&events, LAST_WORDS / 4));
+                    accused.0.extend(show(&events, LAST_WORDS / 4));
                 }
                 if code == Some(PEER_LOST) {
-                    for of in std::mem::take(&mut accused).into_iter().filter(|of| *of != who[at]) {
+                    for of in accused.take_those_of(who[at]) {
                         end_late(of, &who, &gone, &since, &mut children);
                     }
                 }
-                super::tell(&format!(
+                accused.forget(who[at]);
+                tell(&format!(
                     "{why}\nnote: {} is started again ({restarts} of {} times)\n",
-                    who[at], args.restarts
+                    name(who[at]),
+                    args.restarts
                 ));
                 let mut words = words.to_vec();
                 if at == chief && saved && !words.iter().any(|w| w.starts_with("--resume")) {
@@ -464,12 +521,12 @@ fn lasting_job(
                     true => "cannot go",
                     false => "goes",
                 };
-                super::tell(&format!("{why}\nnote: the job {goes} on without {}\n", who[at]));
+                tell(&format!("{why}\nnote: the job {goes} on without {}\n", name(who[at])));
                 if over {
                     doomed.get_or_insert_with(Instant::now);
                 }
             } else {
-                super::tell(&format!("{why}\n"));
+                tell(&format!("{why}\n"));
                 break 'job code.unwrap_or(4);
             }
         }
@@ -478,7 +535,7 @@ fn lasting_job(
     if code != 0 {
         stop(&mut children, false);
     }
-    let hang = |at: usize| accused.contains(&who[at]);
+    let hang = |at: usize| accused.name(who[at]);
     let forsaken = (0..who.len()).filter(|at| kind != Kind::Served && hang(*at));
     forsaken.for_each(|at| stop(std::slice::from_mut(&mut children[at]), true));
     while children.iter_mut().any(|c| matches!(c.try_wait(), Ok(None))) {
@@ -494,15 +551,15 @@ fn lasting_job(
 
 /// Ends a process that others have waited for too long, unless it is a new one since.
 fn end_late(
-    of: Who,
-    who: &[Who],
+    of: Party,
+    who: &[Party],
     gone: &[bool],
     since: &[Option<Instant>],
     children: &mut [Child],
 ) {
     let Some(at) = who.iter().position(|w| *w == of) else { return };
     if !gone[at] && since[at].is_none_or(|s| s.elapsed() > FRESH) {
-        super::tell(&format!("note: {of} does not answer, so it is killed\n"));
+        tell(&format!("note: {} does not answer, so it is killed\n", name(of)));
         stop(std::slice::from_mut(&mut children[at]), true);
     }
 }
@@ -519,6 +576,15 @@ fn option<'a>(words: &'a [String], name: &str) -> Option<&'a str> {
         Some(rest) => rest.strip_prefix('='),
         None => None,
     })
+}
+
+/// How long a job waits for the others when the chief has ended well: as long as they would
+/// have waited for it. Where they do not train together they may go on for as long as they
+/// like.
+fn patience(words: &[String]) -> Option<Duration> {
+    let given = option(words, "--peer-timeout").and_then(tfc_runtime::cli::args::duration);
+    let together = option(words, "--mode") != Some("local");
+    together.then(|| given.unwrap_or(PEER_TIMEOUT).max(GRACE))
 }
 
 /// What the job is to do when it loses a worker.
@@ -544,41 +610,21 @@ fn stop(children: &mut [Child], at_once: bool) {
     }
 }
 
-fn follow(who: Who, err: bool, from: impl Read + Send + 'static, give: Sender<Event>) {
+fn follow(who: Party, err: bool, from: impl Read + Send + 'static, give: Sender<Event>) {
     let read = move || {
-        let mut from = BufReader::new(from);
-        let mut text = vec![];
-        while from.read_until(b'\n', &mut text).is_ok_and(|n| n > 0) {
-            if give.send(Event::Line { who, err, text: std::mem::take(&mut text) }).is_err() {
-                return;
-            }
-        }
+        screen::read(from, |said| {
+            let event = match said {
+                Said::Line(text) => Event::Line { who, err, text },
+                Said::Progress(text) if who == Party::Worker(0) => Event::Progress(text),
+                // Nobody has asked for it.
+                Said::Progress(_) => return true,
+            };
+            give.send(event).is_ok()
+        });
         let _ = give.send(Event::Closed);
     };
     // Without a thread its output is lost, not the job.
     let _ = std::thread::Builder::new().name(who.to_string()).spawn(read);
-}
-
-/// A line as it was, but for the rank of those who are not the first worker.
-fn print(who: Who, err: bool, text: &[u8]) {
-    let mut line = match who {
-        Who::Worker(0) => vec![],
-        Who::Worker(rank) => format!("[{rank}] ").into_bytes(),
-        Who::Server(number) => format!("[ps {number}] ").into_bytes(),
-    };
-    line.extend_from_slice(text);
-    // Nobody may be reading.
-    let _ = match err {
-        true => std::io::stderr().write_all(&line),
-        false => std::io::stdout().write_all(&line).and_then(|()| std::io::stdout().flush()),
-    };
-}
-
-/// Addresses of this machine that nobody uses, all different.
-fn free_addresses(count: usize) -> std::io::Result<Vec<String>> {
-    let listeners: std::io::Result<Vec<TcpListener>> =
-        (0..count).map(|_| TcpListener::bind("127.0.0.1:0")).collect();
-    listeners?.iter().map(|l| Ok(l.local_addr()?.to_string())).collect()
 }
 
 fn random() -> u64 {
@@ -602,5 +648,28 @@ mod tests {
         assert_eq!(on_loss(&words("train --on-loss=stop --on-loss wait")), OnLoss::Wait);
         assert_eq!(on_loss(&words("train --on-loss wait --on-loss=shrink")), OnLoss::Shrink);
         assert_eq!(on_loss(&words("train --on-loss")), OnLoss::Stop);
+        assert_eq!(patience(&words("train --batch 8")), Some(PEER_TIMEOUT));
+        assert_eq!(patience(&words("train --peer-timeout 1s")), Some(GRACE));
+        assert_eq!(patience(&words("train --peer-timeout=20s")), Some(Duration::from_secs(20)));
+        assert_eq!(patience(&words("train --mode local")), None);
+    }
+
+    #[test]
+    fn accusations_are_of_processes_as_they_are() {
+        let [one, two, server] = [Party::Worker(1), Party::Worker(2), Party::Server(0)];
+        let said = |by: Party, of: Party| Accusation { by, of };
+        let all = || Accusations(vec![said(server, one), said(one, two), said(two, server)]);
+        // A server has waited for worker 1, which is then started again; nobody is to blame
+        // when worker 2 ends later.
+        let mut accused = all();
+        accused.forget(one);
+        assert_eq!(accused.take_those_of(two), [server]);
+        assert_eq!(accused.take_those_of(two), []);
+        // What another worker has said is its own affair, and so is what is said of oneself.
+        let mut accused = all();
+        assert_eq!(accused.take_those_of(one), [two]);
+        assert!(accused.name(one) && accused.name(server) && !accused.name(two));
+        assert_eq!(accused.take_those_of(server), [one]);
+        assert_eq!(accused.take_all(), [server]);
     }
 }

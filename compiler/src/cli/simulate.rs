@@ -291,9 +291,8 @@ fn io(e: std::io::Error) -> Diag {
 /// What messages between two processes of this machine do: bytes in a second when both
 /// send, and seconds for a small one.
 fn loopback(len: usize) -> Result<(f64, f64)> {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(io)?;
-    let at = listener.local_addr().map_err(io)?.to_string();
-    drop(listener);
+    let port = super::launch::ports::Reserved::any().map_err(io)?;
+    let at = port.address().to_string();
     let there = at.clone();
     let other = std::thread::spawn(move || {
         let group = Group::join(&jobs::Job::new(1, 2, there), &[0; 32])?;

@@ -216,6 +216,10 @@ impl Job {
         self.process.end();
     }
 
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.process.is_over()
+    }
+
     /// Steps of which there are complete checkpoints.
     pub(crate) fn checkpoints(&self) -> Vec<u64> {
         checkpoints(&self.dir.join("ck"))

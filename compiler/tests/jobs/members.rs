@@ -1,13 +1,14 @@
 //! Who belongs to a job: found by the conventions of launchers, come late, or wrong.
 
+use super::ports::{free_address, free_job};
 use super::project::GRAPH;
-use super::served::until;
-use super::{TRAIN, close, command, ok, project, run, tfc, variables};
+use super::{TRAIN, close, command, ok, project, run, saved, tfc, until, variables};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::LazyLock;
 
 fn free() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    free_address().port()
 }
 
 /// What tells a process who it is.
@@ -43,12 +44,14 @@ fn torchrun(rank: usize, port: u16) -> Environment {
     ]
 }
 
-fn slurm(rank: usize, port: u16) -> Environment {
+/// The port is that of the job's number.
+fn slurm(rank: usize, _: u16) -> Environment {
+    static JOB: LazyLock<u16> = LazyLock::new(|| free_job(|id| vec![29770 + id]));
     vec![
         ("SLURM_PROCID", rank.to_string()),
         ("SLURM_STEP_NUM_TASKS", "2".into()),
         ("SLURM_STEP_NODELIST", "localhost".into()),
-        ("SLURM_JOB_ID", (port % 1000).to_string()),
+        ("SLURM_JOB_ID", JOB.to_string()),
     ]
 }
 
@@ -121,9 +124,9 @@ fn who_comes_late_takes_the_variables_and_goes_on() {
     let at = free();
     let long = "--mode ps-async --epochs 500 --checkpoint-dir ck --save-every 20";
     let server = start(long, &served(at, "ps", 0, 3));
-    let chief = start(long, &served(at, "worker", 0, 3));
+    let mut chief = start(long, &served(at, "worker", 0, 3));
     let other = start(long, &served(at, "worker", 1, 3));
-    until(|| std::fs::read_dir(dir.join("ck")).is_ok_and(|d| d.count() > 3));
+    until(&mut chief, || saved(&dir.join("ck"), 4));
     last(long, &served(at, "worker", 2, 3));
     let out = chief.wait_with_output().unwrap();
     let said = String::from_utf8_lossy(&out.stderr).into_owned();

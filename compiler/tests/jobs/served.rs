@@ -1,10 +1,13 @@
 //! Jobs with parameter servers.
 
 use super::certificates::certificates;
-use super::{TRAIN, close, command, ok, project, run, tfc, variables, workers};
+use super::ports::{free_address, free_job};
+use super::{
+    TRAIN, close, command, ok, project, run, saved, signal, tfc, until, variables, workers,
+};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, Stdio};
+use std::time::Duration;
 
 /// The loss in the last line that reports one.
 fn last_loss(text: &str) -> f64 {
@@ -230,26 +233,11 @@ pub(crate) fn launch(dir: &Path, line: &str) -> Child {
     c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
-pub(crate) fn signal(pid: u32, name: &str) -> bool {
-    Command::new("kill").args([name, &pid.to_string()]).status().is_ok_and(|s| s.success())
-}
-
 /// Waits for the end of a job; what it said, and whether it went well.
 pub(crate) fn end(mut job: Child) -> (bool, String) {
     let mut err = String::new();
     std::io::Read::read_to_string(job.stderr.as_mut().unwrap(), &mut err).unwrap();
     (job.wait().unwrap().success(), err)
-}
-
-pub(crate) fn until(what: impl Fn() -> bool) {
-    let give_up = Instant::now() + Duration::from_secs(60);
-    while !what() && Instant::now() < give_up {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
-
-fn saved(dir: &Path, count: usize) -> bool {
-    std::fs::read_dir(dir).map_or(0, |d| d.count()) >= count
 }
 
 #[test]
@@ -260,13 +248,13 @@ fn late_gradients_are_dropped_and_counted() {
         "launch --ps 1 -n 3 {TRAIN} --mode backup --need 2 --epochs 1500 --checkpoint-dir ck \
          --save-every 500 --state s.safetensors"
     );
-    let job = launch(dir, &line);
-    until(|| saved(&dir.join("ck"), 2));
+    let mut job = launch(dir, &line);
+    until(&mut job, || saved(&dir.join("ck"), 2));
     // Parameter server, workers 0, 1, 2.
     let last = workers(job.id()).into_iter().next_back().unwrap();
     assert!(signal(last, "-STOP"));
     let before = std::fs::read_dir(dir.join("ck")).unwrap().count();
-    until(|| saved(&dir.join("ck"), before + 2));
+    until(&mut job, || saved(&dir.join("ck"), before + 2));
     assert!(signal(last, "-CONT"));
     let (good, err) = end(job);
     assert!(good && err.contains("of worker 2"), "{err}");
@@ -285,9 +273,9 @@ enum Role {
 fn disturbed(dir: &Path, line: &str, ps: usize, role: Role, signals: &[&str], wait: u64) -> String {
     let ck = dir.join("ck");
     let _ = std::fs::remove_dir_all(&ck);
-    let job = launch(dir, &format!("{line} --checkpoint-dir ck --save-every 20"));
+    let mut job = launch(dir, &format!("{line} --checkpoint-dir ck --save-every 20"));
     let id = job.id();
-    until(|| saved(&ck, 2));
+    until(&mut job, || saved(&ck, 2));
     std::thread::sleep(Duration::from_millis(wait));
     let at = match role {
         Role::Server => ps - 1,
@@ -337,8 +325,8 @@ fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
             "launch --ps {ps} -n 3 --restarts 5 {TRAIN} --mode backup --need 1 --epochs 1000 \
              --peer-timeout 60s --checkpoint-dir ck --save-every 100"
         );
-        let job = launch(dir, &line);
-        until(|| saved(&dir.join("ck"), 2));
+        let mut job = launch(dir, &line);
+        until(&mut job, || saved(&dir.join("ck"), 2));
         let pids = workers(job.id());
         let last = pids[ps + 2];
         assert!(signal(last, "-STOP"));
@@ -348,13 +336,14 @@ fn a_server_that_is_lost_at_the_end_holds_nobody_up() {
             let all = std::fs::read_dir(dir.join("ck")).unwrap().flatten();
             all.map(|f| f.file_name()).collect::<std::collections::BTreeSet<_>>()
         };
-        until(|| {
+        until(&mut job, || {
             let before = names();
             std::thread::sleep(Duration::from_millis(400));
             before == names()
         });
         assert!(signal(pids[ps - 1], "-KILL"));
-        until(|| !workers(job.id()).contains(&pids[ps - 1]));
+        let launcher = job.id();
+        until(&mut job, || !workers(launcher).contains(&pids[ps - 1]));
         assert!(signal(last, "-CONT"));
         let (good, err) = end(job);
         assert!(good && !err.contains("did not say"), "{ps}: {err}");
@@ -366,8 +355,9 @@ fn who_is_missing_is_named() {
     let dir = project();
     let dir = dir.path();
     let line = format!("launch --ps 1 -n 2 {TRAIN} --steps 100000 --epochs 100000");
-    let job = launch(dir, &format!("{line} --peer-timeout 1s --checkpoint-dir ck --save-every 50"));
-    until(|| saved(&dir.join("ck"), 2));
+    let mut job =
+        launch(dir, &format!("{line} --peer-timeout 5s --checkpoint-dir ck --save-every 50"));
+    until(&mut job, || saved(&dir.join("ck"), 2));
     let last = workers(job.id()).into_iter().next_back().unwrap();
     assert!(signal(last, "-STOP"));
     let (good, err) = end(job);
@@ -382,29 +372,54 @@ fn who_is_missing_is_named() {
 fn a_worker_that_is_asked_to_go_leaves_the_others_alone() {
     let dir = project();
     let dir = dir.path();
-    let line = format!("launch --ps 1 -n 3 {TRAIN} --mode ps-async --steps 3000 --epochs 1000");
-    let job = launch(dir, &format!("{line} --checkpoint-dir ck --save-every 50"));
-    until(|| saved(&dir.join("ck"), 2));
-    let last = workers(job.id()).into_iter().next_back().unwrap();
-    assert!(signal(last, "-TERM"));
-    let (good, err) = end(job);
-    assert!(good && !err.contains("E0"), "{err}");
+    let start = |how: &str, mode: &str, ck: &str| {
+        let line = format!("launch {how} {TRAIN} --steps 1000000 --epochs 1000000 {mode}");
+        let mut job = launch(dir, &format!("{line} --checkpoint-dir {ck} --save-every 50"));
+        until(&mut job, || saved(&dir.join(ck), 2));
+        job
+    };
+    for (how, mode, ck) in [
+        ("--ps 1 -n 3", "--mode ps-async", "async"),
+        ("--ps 1 -n 3", "--mode backup --need 2", "backup"),
+        ("-n 3", "--on-loss shrink", "shrink"),
+    ] {
+        let mut job = start(how, mode, ck);
+        let launcher = job.id();
+        let last = *workers(launcher).last().unwrap();
+        assert!(signal(last, "-TERM"));
+        until(&mut job, || !workers(launcher).contains(&last));
+        // The others go on.
+        let files = || {
+            let all = std::fs::read_dir(dir.join(ck)).unwrap().flatten();
+            all.map(|f| f.file_name()).collect::<std::collections::BTreeSet<_>>()
+        };
+        for _ in 0..2 {
+            let before = files();
+            until(&mut job, || files() != before);
+        }
+        // One more is one too many where a step takes two gradients; of all others, all
+        // may go.
+        let asked =
+            if mode.contains("need 2") { *workers(launcher).last().unwrap() } else { launcher };
+        assert!(signal(asked, "-TERM"));
+        let (good, err) = end(job);
+        assert!(!good && err.contains(&format!("which is saved in `{ck}`")), "{mode}: {err}");
+        let lost = "worker 2 is lost, 2 workers are left";
+        assert_eq!(err.contains(lost), ck == "shrink", "{mode}: {err}");
+        assert!(!err.contains("error["), "{mode}: {err}");
+    }
     // In a mode that needs all of them, all stop, and can go on.
-    let line = format!("launch --ps 1 -n 2 {TRAIN} --steps 100000 --epochs 100000");
-    let job = launch(dir, &format!("{line} --checkpoint-dir ck2 --save-every 50"));
-    until(|| saved(&dir.join("ck2"), 2));
-    let last = workers(job.id()).into_iter().next_back().unwrap();
-    assert!(signal(last, "-TERM"));
+    let job = start("--ps 1 -n 2", "", "all");
+    assert!(signal(*workers(job.id()).last().unwrap(), "-TERM"));
     let (good, err) = end(job);
-    assert!(!good && err.contains("which is saved in `ck2`"), "{err}");
+    assert!(!good && err.contains("which is saved in `all`"), "{err}");
 }
 
 #[test]
 fn anybody_with_the_token_may_read() {
     let dir = project();
     let dir = dir.path();
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let servers = format!("{},{}", free(), free());
+    let servers = format!("{},{}", free_address(), free_address());
     let line = format!("launch --ps 2 -n 2 {TRAIN} --steps 1000000 --epochs 1000000");
     let mut c = command(
         dir,
@@ -412,8 +427,8 @@ fn anybody_with_the_token_may_read() {
         &format!("{line} --checkpoint-dir ck --save-every 400"),
     );
     c.env("TFC_SERVERS", &servers).env("TFC_TOKEN", "secret");
-    let job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    until(|| saved(&dir.join("ck"), 2));
+    let mut job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until(&mut job, || saved(&dir.join("ck"), 2));
     let read = |token: &str| {
         let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers}");
         command(dir, "./m", &line).env("TFC_TOKEN", token).output().unwrap()
@@ -449,14 +464,13 @@ fn servers_know_their_workers_by_certificates() {
     ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
     ok(tfc(dir, &format!("launch --ps 2 -n 2 {TRAIN} {with} --state tls.safetensors")));
     close(&variables(dir.join("one.safetensors")), &variables(dir.join("tls.safetensors")));
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let servers = format!("{},{}", free(), free());
+    let servers = format!("{},{}", free_address(), free_address());
     let line = format!("launch --ps 2 -n 2 {TRAIN} {with} --steps 1000000 --epochs 1000000");
     let line = format!("{line} --checkpoint-dir ck --save-every 400");
     let mut c = command(dir, env!("CARGO_BIN_EXE_tfc"), &line);
     c.env("TFC_SERVERS", &servers).env("TFC_TOKEN", "secret");
-    let job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-    until(|| saved(&dir.join("ck"), 2));
+    let mut job = c.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+    until(&mut job, || saved(&dir.join("ck"), 2));
     let read = |more: &str| {
         let line = format!("predict --feed x=x.npy --out class=c.npy --cluster {servers} {more}");
         let mut c = command(dir, "./m", &format!("{line} --join-timeout 5s --peer-timeout 5s"));
@@ -487,6 +501,19 @@ fn manifests_say_who_is_who() {
     ] {
         assert!(k8s.contains(words), "{words}: {k8s}");
     }
+    // Who joins knows a secret, and nothing is silently plain text.
+    for words in [
+        "# kubectl create secret generic m-token --from-literal=token=",
+        "- name: TFC_TOKEN\n              valueFrom:\n                secretKeyRef:\n                  \
+         name: m-token\n                  key: token\n",
+        "# Nothing on the wire is encrypted",
+    ] {
+        assert!(k8s.contains(words), "{words}: {k8s}");
+    }
+    let again = "--restarts 3 --print k8s ./m train --checkpoint-dir ck --tls-cert me.pem";
+    let again = ok(tfc(dir, &format!("launch -n 3 {again}")));
+    assert!(again.contains("\"--resume\"]") && again.contains("backoffLimit: 3"), "{again}");
+    assert!(!again.contains("TFC_PLAINTEXT") && !k8s.contains("--resume"), "{again}");
     let plain = ok(tfc(dir, "launch -n 3 --print k8s ./m train"));
     assert!(plain.contains("m-worker-0.m:29770") && !plain.contains("TFC_ROLE"), "{plain}");
     let script =
@@ -499,8 +526,10 @@ fn manifests_say_who_is_who() {
     std::fs::write(dir.join("hostname"), "#!/bin/bash\necho 127.0.0.1\n").unwrap();
     ok(run(dir, "chmod +x srun hostname"));
     let path = format!("{}:{}", dir.display(), std::env::var("PATH").unwrap_or_default());
+    // Each server has a port of its own, so that they may be on one host.
+    let id = free_job(|id| vec![29770 + 2 * id, 29771 + 2 * id]);
     let mut job = command(dir, "bash", "job.sh");
-    ok(job.env("PATH", path).env("SLURM_JOB_ID", "7").output().unwrap());
+    ok(job.env("PATH", path).env("SLURM_JOB_ID", id.to_string()).output().unwrap());
     ok(run(dir, &format!("{TRAIN} --state one.safetensors")));
     close(&variables(dir.join("one.safetensors")), &variables(dir.join("s.safetensors")));
 }

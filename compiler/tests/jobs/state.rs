@@ -1,7 +1,8 @@
 //! What parameter servers keep, and what others see of it.
 
-use super::served::{READ, end, launch, signal, text};
-use super::{close, ok, run, tfc, variables, workers};
+use super::ports::free_address;
+use super::served::{READ, end, launch, text};
+use super::{close, ok, run, signal, tfc, variables, workers};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -177,8 +178,7 @@ entry train(x: f32[]) -> (a_seen: f32[], b_seen: f32[]) {
 fn with_servers(workers: usize, meanwhile: impl FnOnce(&dyn Fn(usize) -> (tfc::Module, Job))) {
     let graph = tfc::parse(TWO).unwrap();
     let options = tfc::Options::new().replicas(true).threads(1);
-    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let servers: Vec<String> = (0..2).map(|_| free().to_string()).collect();
+    let servers: Vec<String> = (0..2).map(|_| free_address().to_string()).collect();
     let member = |rank: usize| {
         let job = Job { servers: servers.clone(), ..Job::new(rank, workers, "") };
         (tfc::compile_with(&graph, &options).unwrap(), job)

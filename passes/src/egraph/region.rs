@@ -23,7 +23,6 @@ use egg::{Id, Language};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tfc_ir::build::{Builder, NodeSpec};
-use tfc_ir::diag::Span;
 use tfc_ir::op::Effect;
 use tfc_ir::rule::Search;
 use tfc_ir::{Attrs, Func, Graph, Node, NodeId, Op, RegionId, ValueId};
@@ -531,6 +530,7 @@ impl Rebuild<'_> {
             after: node.after.iter().filter_map(|n| self.nodes.get(n).copied()).collect(),
             device: node.device.clone(),
             span: node.span,
+            site: node.site,
         };
         // It was well-typed before, and its operands have the types they had.
         let new = self.builder.node(spec);
@@ -586,8 +586,9 @@ impl Rebuild<'_> {
                     }
                     let operands: Vec<ValueId> =
                         args.iter().filter_map(|a| part.emitted[*a]).collect();
-                    let span = node.from.map_or(Span::NONE, |n| self.old.nodes[n].span);
-                    let mut spec = NodeSpec::new(op, &operands, attrs, span);
+                    let from = node.from.map(|n| self.old.nodes[n].origin()).unwrap_or_default();
+                    let mut spec = NodeSpec::new(op, &operands, attrs, from.span);
+                    spec.site = from.site;
                     spec.device = part.piece.device.clone();
                     let new = self.builder.node(spec);
                     let new = new.unwrap_or_else(|e| unreachable!("`{}`: {e:?}", op.name()));

@@ -46,7 +46,7 @@ impl Messages {
                 received: at,
                 after: vec![],
                 name: describe(func, value),
-                span: func.def(value).map_or(func.span, |id| func.nodes[id].span),
+                span: func.def(value).map_or(func.span, |id| func.nodes[id].place()),
             });
         };
         for (at, id) in nodes.iter().enumerate() {
@@ -119,7 +119,7 @@ impl Messages {
                     received: at,
                     after: vec![effect],
                     name: format!("the news of a `{}`", func.nodes[effect].op.name()),
-                    span: func.nodes[effect].span,
+                    span: func.nodes[effect].place(),
                 });
             }
             if acts(func, node, Effect::Io) {

@@ -377,7 +377,8 @@ pub unsafe extern "C" fn tfc_main(
     let name = words.first().map_or("program", String::as_str);
     // Not locked: a panic in a worker must be able to write.
     let (mut out, mut err) = (std::io::stdout(), std::io::stderr());
-    let terminal = err.is_terminal();
+    let shown = std::env::var_os(crate::launcher::PROGRESS).is_some_and(|shown| shown == "1");
+    let terminal = err.is_terminal() || shown;
     let mut console = Console { out: &mut out, err: &mut err, terminal };
     cli::main(&Linked(desc), name, words.get(1..).unwrap_or_default(), &mut console)
 }

@@ -61,7 +61,10 @@ fn run(
         let (args, options) = (&helper, call_options(&helper));
         let session = Session { plan, entry, args, team: &team, tasks: None, options };
         let end = session.execute(program, false, &mut silent)?;
-        team.leave();
+        // Those that it leaves at work are to see that it is not there any more.
+        if !team.leaves() {
+            team.leave();
+        }
         team.trace(&session, clock, &mut silent)?;
         return Ok(Some(end));
     }

@@ -220,8 +220,9 @@ impl Served {
         let first = Some(first);
         let (model, started) = (&*model, Instant::now());
         let input = &mut input;
+        let (leaves, clocks) = (false, vec![]);
         let mut worker =
-            Worker { served: self, session, model, client, first, input, started, clocks: vec![] };
+            Worker { served: self, session, model, client, first, leaves, input, started, clocks };
         // The job may go back before all is saved.
         loop {
             let ran = worker.train(checkpoints.as_mut(), console)?;
@@ -304,6 +305,8 @@ struct Worker<'a> {
     client: Client,
     /// What the chief begins the run with, until it has.
     first: Option<Beginning>,
+    /// It goes, and the others go on.
+    leaves: bool,
     input: &'a mut Input,
     started: Instant,
     /// How far the clocks of servers are ahead, if a trace is wanted: the chief's of all of
@@ -314,6 +317,25 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn is_chief(&self) -> bool {
         self.served.job.rank == 0
+    }
+
+    /// Whether the others can go on without this worker.
+    fn may_leave(&mut self) -> Result<bool> {
+        match self.served.rule {
+            _ if self.is_chief() => Ok(false),
+            Rule::Apart { .. } => Ok(true),
+            Rule::Together { need } if need == self.served.job.size => Ok(false),
+            Rule::Together { need } => Ok(self.left()?.is_some_and(|n| n > need)),
+        }
+    }
+
+    /// How many workers are still at work, if that can be said.
+    fn left(&mut self) -> Result<Option<usize>> {
+        match self.client.status() {
+            Ok(counts) => Ok(Some(counts.working.len() + 1)),
+            Err(e) if again(&e) => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 
     /// The next step of the job; the model has the servers' variables.
@@ -392,7 +414,8 @@ impl Worker<'_> {
             };
             if signals::raised() && !told {
                 told = true;
-                if !self.is_chief() && matches!(self.served.rule, Rule::Apart { .. }) {
+                if self.may_leave()? {
+                    self.leaves = true;
                     progress.finish(console);
                     return Ok(Ran { steps: step as usize, interrupted: true, ..Ran::default() });
                 }
@@ -545,7 +568,16 @@ impl Worker<'_> {
             return Ok(None);
         }
         match self.is_chief() {
-            false if ran.interrupted => return Ok(Some(End::Interrupted)),
+            false if ran.interrupted => {
+                // Somebody else may have left at the same time.
+                if self.leaves
+                    && let Rule::Together { need } = self.served.rule
+                    && self.left()?.is_some_and(|n| n < need)
+                {
+                    self.client.stop()?;
+                }
+                return Ok(Some(End::Interrupted));
+            }
             false => return self.stay(),
             true => {}
         }

@@ -24,6 +24,13 @@ pub fn raised() -> bool {
     RAISED.load(Ordering::Acquire)
 }
 
+/// How long ago the process has been asked to stop, if it has.
+pub(super) fn raised_for() -> Option<Duration> {
+    let now = START.get().map_or(Duration::ZERO, Instant::elapsed);
+    let first = Duration::from_millis(FIRST.load(Ordering::Acquire));
+    raised().then(|| now.saturating_sub(first))
+}
+
 /// From now on the first signal is remembered instead of ending the process.
 pub fn listen() {
     START.get_or_init(Instant::now);

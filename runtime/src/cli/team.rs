@@ -19,6 +19,7 @@ use crate::net::{Group, Regrouped};
 use crate::queue::uses_queue;
 use crate::tensor::TensorBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tfc_abi::DType;
 use tfc_abi::plan::{Entry, Plan, QueueAction};
@@ -40,6 +41,9 @@ pub(super) enum After<const N: usize> {
     Failed(Error),
 }
 
+/// How long it may take until all of those that are asked to stop together know.
+const ALL_ASKED: Duration = Duration::from_millis(500);
+
 pub(super) struct Team {
     group: Option<Arc<Group>>,
     /// The workers only meet from time to time.
@@ -52,12 +56,16 @@ pub(super) struct Team {
     pub(super) found: Option<String>,
     /// How many of the workers before this one are on this machine.
     pub(super) turn: usize,
+    /// It goes, and the others go on.
+    leaves: AtomicBool,
 }
 
 impl Team {
     /// Nobody else.
     pub(super) fn alone() -> Team {
-        Team { group: None, average: None, private: false, saves: false, found: None, turn: 0 }
+        let leaves = AtomicBool::new(false);
+        let (group, average, private, saves, found) = (None, None, false, false, None);
+        Team { group, average, private, saves, found, turn: 0, leaves }
     }
 
     /// Joins the job that the environment describes, if there is one.
@@ -103,7 +111,8 @@ impl Team {
             OnLoss::Shrink | OnLoss::Wait => job.rank,
         };
         let (group, found) = (Some(Arc::new(group)), job.introduction());
-        Ok(Some(Team { group, average, private, saves, found, turn }))
+        let leaves = AtomicBool::new(false);
+        Ok(Some(Team { group, average, private, saves, found, turn, leaves }))
     }
 
     /// The job goes on after a loss.
@@ -322,7 +331,8 @@ impl Team {
             if chief {
                 session.warn(console, &why);
             }
-            let what = group.regroup_unless(&signals::raised, &mut |text| {
+            let stop = || signals::raised() && !self.may_leave();
+            let what = group.regroup_unless(&stop, &mut |text| {
                 if chief {
                     session.say(console, text);
                 }
@@ -375,7 +385,8 @@ impl Team {
 
     /// Waits for that.
     pub(super) fn wait_for_chief(&self) -> Result<()> {
-        self.group.as_ref().filter(|g| !g.is_chief()).map_or(Ok(()), |g| g.farewell())
+        let waits = self.group.as_ref().filter(|g| !g.is_chief() && !self.leaves());
+        waits.map_or(Ok(()), |g| g.farewell())
     }
 
     /// This process is done.
@@ -448,14 +459,31 @@ impl Team {
             parts.push((t.dtype, t.bytes_mut()));
         }
         let own: Vec<Vec<u8>> = parts.iter().map(|(_, bytes)| bytes.to_vec()).collect();
+        let asked = signals::raised() && !self.may_leave();
+        // If all are asked, the chief is, too, and they stop together.
+        let leaves = self.may_leave() && signals::raised_for().is_some_and(|t| t > ALL_ASKED);
         let combined = group
             .all_reduce(&mut parts, Reduce::Mean, "the results of the step", "")
-            .and_then(|()| group.agree(signals::raised().into(), "whether to stop"));
+            .and_then(|()| group.agree(asked.into(), "whether to stop"));
         // Without the others' they are those of this worker's part.
         if combined.is_err() {
             parts.iter_mut().zip(&own).for_each(|((_, bytes), own)| bytes.copy_from_slice(own));
         }
-        Ok(combined? > 0)
+        let stop = combined? > 0;
+        self.leaves.store(leaves && !stop, Ordering::Release);
+        Ok(stop || leaves)
+    }
+
+    /// Whether the others go on when this worker does not.
+    fn may_leave(&self) -> bool {
+        // A process that ends by itself is not lost to MPI.
+        let grpc = |g: &&Arc<Group>| !g.is_chief() && g.engine() != "MPI";
+        self.group.as_ref().filter(grpc).is_some_and(|g| g.on_loss() == OnLoss::Shrink)
+    }
+
+    /// Whether this worker goes, and the others go on.
+    pub(super) fn leaves(&self) -> bool {
+        self.leaves.load(Ordering::Acquire)
     }
 }
 

@@ -397,9 +397,13 @@ impl Resolver<'_> {
             );
             return Val::Poison;
         }
+        let site = self.in_users_text(span);
+        if site != span {
+            spec.site = site;
+        }
         // What may fail when it runs says where in the user's own text.
         if bounds::otherwise(spec.op).is_some() || spec.op.def().effect == Effect::Io {
-            spec.span = self.in_users_text(span);
+            spec.span = site;
         }
         let values = spec.operands.clone();
         let region = self.build.region;
