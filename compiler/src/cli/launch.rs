@@ -136,8 +136,8 @@ struct Accusation {
 struct Accusations(Vec<Accusation>);
 
 impl Accusations {
-    /// Party is to blame that this process has ended: whom it has waited for itself, or a
-    /// server, which waits for all workers, has.
+    /// Takes out those to blame for the end of this process: whoever it has waited for itself,
+    /// or a server has, which waits for all workers.
     fn take_those_of(&mut self, by: Party) -> Vec<Party> {
         let counts =
             |a: &Accusation| a.of != by && (a.by == by || matches!(a.by, Party::Server(_)));
@@ -441,7 +441,7 @@ fn lasting_job(
     let all_needed = kind == Kind::Served && needs_all(words);
     // Workers that have waited in vain for somebody; and since when nothing can come of it.
     let (mut in_vain, mut doomed) = (0, None::<Instant>);
-    // Party was waited for too long.
+    // Who was waited for too long, and by whom.
     let mut accused = Accusations::default();
     let code = 'job: loop {
         accused.0.extend(show(&events, Duration::from_millis(20)));

@@ -259,11 +259,12 @@ impl Sim {
         if let Ok(path) = std::env::var("TFC_SIM_LOG")
             && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
         {
-            let _ = writeln!(
-                file,
-                "launches={} graphs={} up={} down={} within={} together={} streams={}",
+            // As one write: other processes add lines of their own.
+            let line = format!(
+                "launches={} graphs={} up={} down={} within={} together={} streams={}\n",
                 c.launches, c.graphs, c.up, c.down, c.within, c.together, c.streams
             );
+            let _ = file.write_all(line.as_bytes());
         }
     }
 
