@@ -126,16 +126,26 @@ impl Guards {
             },
             _ => None,
         };
-        let (inner, least) = pair(reg, ScalarOp::Max)?;
-        let (i, most) = pair(inner, ScalarOp::Min)?;
-        let end = most.clone() + Dim::constant(1);
+        // Forced from below, from above, or both.
+        let (inner, least) = match pair(reg, ScalarOp::Max) {
+            Some((inner, least)) => (inner, Some(least)),
+            None => (reg, None),
+        };
+        let (i, most) = match pair(inner, ScalarOp::Min) {
+            Some((i, most)) => (i, Some(most)),
+            None => (inner, None),
+        };
         let not_less = |op: ScalarOp, args: &[Reg]| {
-            op == ScalarOp::Le && args[1] == i && self.constant(args[0]) == Some(least)
+            op == ScalarOp::Le && args[1] == i && self.constant(args[0]) == least
         };
+        let end = most.map(|most| most.clone() + Dim::constant(1));
         let less = |op: ScalarOp, args: &[Reg]| {
-            op == ScalarOp::Lt && args[0] == i && self.constant(args[1]) == Some(&end)
+            op == ScalarOp::Lt && args[0] == i && self.constant(args[1]) == end.as_ref()
         };
-        (self.implies(condition, &not_less) && self.implies(condition, &less)).then_some(i)
+        let forced = least.is_some() || most.is_some();
+        let below = least.is_none() || self.implies(condition, &not_less);
+        let above = most.is_none() || self.implies(condition, &less);
+        (forced && below && above).then_some(i)
     }
 }
 

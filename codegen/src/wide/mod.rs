@@ -6,6 +6,7 @@
 //! pieces, in the order of work:
 //! - this file and [`loops`], [`tiles`], [`memory`], [`guards`], [`ops`], [`convert`], [`each`], [`value`]:
 //!   kernel IR to instructions on virtual registers ([`lir`]);
+//! - before that, on kernel IR itself: [`windows`], [`insides`], by means of [`copy`];
 //! - [`alloc`]: machine registers; [`encode`]: bytes; [`table`]: the instructions.
 //!
 //! Invariants
@@ -23,9 +24,11 @@ mod ahead;
 mod alloc;
 mod clamps;
 mod convert;
+mod copy;
 mod each;
 mod encode;
 mod guards;
+mod insides;
 mod lir;
 mod loops;
 mod memory;
@@ -74,6 +77,8 @@ pub(crate) fn function(kernel: &Kernel, wide: Wide) -> Result<Vec<u8>> {
     }
     let written_out = windows::write_out(kernel, &mut schedule);
     let kernel = written_out.as_ref().unwrap_or(kernel);
+    let parted = insides::part(kernel, &mut schedule);
+    let kernel = parted.as_ref().unwrap_or(kernel);
     let mut func = Select::new(kernel, schedule, wide == Wide::Avx512).function()?;
     func.drop_unused();
     let (machine, evex) = match wide {

@@ -123,6 +123,9 @@ enum Use {
     Buffer(u32),
 }
 
+/// Nodes between a window and the contraction whose result it asks for that are looked at.
+const MOST_FINISHING: u32 = 12;
+
 /// Position of what comes after all nodes of a region.
 const LAST: u32 = u32::MAX;
 
@@ -551,8 +554,7 @@ impl Fuser<'_> {
             let plain = group.kind == GroupKind::Kernel
                 && group.reduced.is_empty()
                 && !group.irregular
-                && kind != Contraction::Conv2dGradInput
-                && kind != Contraction::Conv2dGradFilter;
+                && takes_epilogue(kind);
             let outputs = group.outputs.iter().all(|(_, a)| *a == unit_free(&group.space));
             if full && same && plain && outputs {
                 let exec = group.exec;
@@ -688,9 +690,27 @@ impl Fuser<'_> {
         if matches!(group.kind, GroupKind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
             return false;
         }
-        // Work that would be repeated must be little.
+        // Work that would be repeated must be little, and not what a contraction can do
+        // once, on a result that is in cache and stored anyway.
         let repeat = repeat || phases.count_ones() > 2;
-        !repeat || repeats(cost)
+        !repeat || repeats(cost) && !self.finishes(id, MOST_FINISHING)
+    }
+
+    /// Whether a node, and up to `depth` others, would be what is computed on a
+    /// contraction's result while that is in cache.
+    fn finishes(&self, id: NodeId, depth: u32) -> bool {
+        let node = &self.func.nodes[id];
+        let shape = |v: ValueId| &self.func.ty(v).shape;
+        let from = |v: &ValueId| {
+            let def = self.func.def(*v).filter(|_| self.users[*v].len() == 1);
+            def.filter(|_| shape(*v) == shape(node.results[0])).is_some_and(|d| {
+                match &self.func.nodes[d].op.def().lower {
+                    Lower::Contract(kind) => takes_epilogue(*kind),
+                    _ => depth > 0 && self.finishes(d, depth - 1),
+                }
+            })
+        };
+        matches!(node.op.def().lower, Lower::Map(_)) && node.operands.iter().any(from)
     }
 
     /// The group axes a reduction would run over, if it can run once per row.
@@ -795,6 +815,11 @@ pub(crate) fn reduction_axes(node: &Node) -> Vec<usize> {
 /// The identity, with axes of size one standing still.
 fn unit_free(shape: &[Dim]) -> Vec<Option<usize>> {
     shape.iter().enumerate().map(|(i, d)| (!d.is_one()).then_some(i)).collect()
+}
+
+/// Whether what is computed on a contraction's result can be done while that is in cache.
+fn takes_epilogue(kind: Contraction) -> bool {
+    !matches!(kind, Contraction::Conv2dGradInput | Contraction::Conv2dGradFilter)
 }
 
 /// Whether an op may ask for more elements than its operand has: windows that
