@@ -110,6 +110,8 @@ struct Fuser<'a> {
     /// Assignments that may come after all else.
     free_assigns: BTreeSet<NodeId>,
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
+    /// What the region gives.
+    escapes: BTreeSet<ValueId>,
     groups: Vec<KernelGroup>,
     fused: SecondaryMap<NodeId, Fused>,
     /// The graph is on several devices, which kernels are not.
@@ -132,7 +134,6 @@ const LAST: u32 = u32::MAX;
 /// Groups the nodes of one region, in the order of the graph.
 pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGroup> {
     let nodes = &func.regions[region].nodes;
-    let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
     let mut position = SecondaryMap::new();
     let mut users: SecondaryMap<ValueId, Vec<NodeId>> = SecondaryMap::new();
     for (i, &id) in nodes.iter().enumerate() {
@@ -148,12 +149,13 @@ pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGr
         position: &position,
         free_assigns: free_assigns(graph, func, nodes),
         users: &users,
+        escapes: func.regions[region].results.iter().copied().collect(),
         groups: vec![],
         fused: SecondaryMap::new(),
         apart: !placement::asked(graph).is_empty(),
     };
     for &id in nodes.iter().rev() {
-        f.visit(id, &escapes);
+        f.visit(id);
     }
     let mut groups = f.groups;
     groups.sort_by_key(|g| g.exec);
@@ -307,7 +309,7 @@ fn collect_region(func: &Func, region: tfc_ir::RegionId, out: &mut Vec<ValueId>)
 }
 
 impl Fuser<'_> {
-    fn visit(&mut self, id: NodeId, escapes: &BTreeSet<ValueId>) {
+    fn visit(&mut self, id: NodeId) {
         let func = self.func;
         let node = &func.nodes[id];
         let def = node.op.def();
@@ -327,7 +329,7 @@ impl Fuser<'_> {
             _ => {}
         }
         let value = node.results[0];
-        let uses = self.uses(value, escapes);
+        let uses = self.uses(value);
         if uses.is_empty() {
             return;
         }
@@ -345,9 +347,9 @@ impl Fuser<'_> {
         }
     }
 
-    fn uses(&self, value: ValueId, escapes: &BTreeSet<ValueId>) -> Vec<Use> {
+    fn uses(&self, value: ValueId) -> Vec<Use> {
         let mut out = vec![];
-        if escapes.contains(&value) {
+        if self.escapes.contains(&value) {
             out.push(Use::Buffer(LAST));
         }
         for &user in &self.users[value] {
@@ -702,7 +704,8 @@ impl Fuser<'_> {
         let node = &self.func.nodes[id];
         let shape = |v: ValueId| &self.func.ty(v).shape;
         let from = |v: &ValueId| {
-            let def = self.func.def(*v).filter(|_| self.users[*v].len() == 1);
+            let alone = self.users[*v].len() == 1 && !self.escapes.contains(v);
+            let def = self.func.def(*v).filter(|_| alone);
             def.filter(|_| shape(*v) == shape(node.results[0])).is_some_and(|d| {
                 match &self.func.nodes[d].op.def().lower {
                     Lower::Contract(kind) => takes_epilogue(*kind),
