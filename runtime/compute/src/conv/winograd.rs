@@ -1,9 +1,15 @@
-//! Convolutions with windows of 3x3 in fewer multiplications, after Winograd.
+//! Convolutions with windows of 3x3 and 5x5 in fewer multiplications, after Winograd.
 //!
 //! The result is cut into tiles of 2x2 or 4x4 pixels. A tile, the pixels it needs and
 //! the filters are transformed ([`super::transform`]); what was a sum over channels and
 //! taps becomes one over channels, for each of 16 or 36 numbers: a product of matrices
-//! each, with 4 or 9 times the pixels for every multiplication.
+//! each.
+//!
+//! | window | tile | reads | multiplications, and in the plain sum |
+//! |---|---|---|---|
+//! | 3x3 | 2x2 | 4x4 | 16, 36 |
+//! | 3x3 | 4x4 | 6x6 | 36, 144 |
+//! | 5x5 | 2x2 | 6x6 | 36, 100 |
 //!
 //! Rows of tiles (*strips*) are the unit of work. A few of them are transformed,
 //! multiplied and brought back while they are in cache.
@@ -58,6 +64,7 @@ struct Shape {
     width: usize,
     source: [usize; 2],
     pad: [usize; 2],
+    window: [usize; 2],
 }
 
 impl Shape {
@@ -65,11 +72,11 @@ impl Shape {
     fn of(c: &ConvArgs<'_>) -> Option<Shape> {
         let fits = c.dtype == DType::F32
             && !c.plain
-            && c.kernel == [3, 3]
             && c.stride == [1, 1]
             && c.dilation == [1, 1]
             && c.groups == 1
-            && c.pad.iter().all(|p| *p <= 2)
+            && !Tile::of(c.kernel).is_empty()
+            && c.pad.iter().zip(c.kernel).all(|(pad, window)| *pad < window)
             && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS;
         let (input, output) = ([c.in_h, c.in_w], [c.out_h, c.out_w]);
         match c.kind {
@@ -81,6 +88,7 @@ impl Shape {
                 width: c.out_w,
                 source: input,
                 pad: c.pad,
+                window: c.kernel,
             }),
             ConvKind::GradInput => Some(Shape {
                 to: c.in_channels,
@@ -88,7 +96,8 @@ impl Shape {
                 height: c.in_h,
                 width: c.in_w,
                 source: output,
-                pad: c.pad.map(|p| 2 - p),
+                pad: [0, 1].map(|a| c.kernel[a] - 1 - c.pad[a]),
+                window: c.kernel,
             }),
             ConvKind::GradFilter => None,
         }
@@ -116,15 +125,17 @@ impl Shape {
             let tiles = (images * down * across) as u128;
             let points = tile.points() as u128;
             let (read, written) = match tile {
-                Tile::Two => (10_000, 7_000),
-                Tile::Four => (22_000, 16_000),
+                Tile::TwoBy3 => (10_000, 7_000),
+                Tile::FourBy3 => (22_000, 16_000),
+                Tile::TwoBy5 => (20_000, 10_000),
             };
             // The filters, of which there are many for few pixels, come from far away.
             tiles * (points * to * from * 40 + from * read + to * written)
                 + points * to * from * 1000
         };
-        let plain = (images * self.height * self.width) as u128 * 9 * to * from * 45;
-        let best = if cost(Tile::Four) < cost(Tile::Two) { Tile::Four } else { Tile::Two };
+        let taps = (self.window[0] * self.window[1]) as u128;
+        let plain = (images * self.height * self.width) as u128 * taps * to * from * 45;
+        let best = Tile::of(self.window).iter().copied().min_by_key(|tile| cost(*tile))?;
         (cost(best) < plain && self.strip_bytes(best) <= STRIP_BYTES).then_some(best)
     }
 }
@@ -206,6 +217,8 @@ pub unsafe fn conv(
 const STEPS: usize = 8;
 /// Most numbers of a transformed filter.
 const MOST_POINTS: usize = 36;
+/// Most taps of a window.
+const MOST_TAPS: usize = 25;
 /// Most lanes of a panel.
 const LANES: usize = 2 * MAX_LANES;
 
@@ -226,12 +239,13 @@ unsafe fn filters(
     let point = unsafe { second.start.offset_from(first.start) }.unsigned_abs();
     let width = first.width;
     let panels = shape.to.div_ceil(width);
-    let len = shape.to * shape.from * 9;
+    let window = tile.window() * tile.window();
+    let len = shape.to * shape.from * window;
     let work = i64::try_from(shape.to * shape.from * tile.points() / 8).unwrap_or(i64::MAX);
     let turned = c.kind != ConvKind::Forward;
     pool.ranges(panels, 1, pool.parts_for(panels, work), &|lo, hi| {
         // What is beyond the last lane stays zero.
-        let mut taps = [0f32; STEPS * 9 * LANES];
+        let mut taps = [0f32; STEPS * MOST_TAPS * LANES];
         let mut numbers = [0f32; STEPS * MOST_POINTS * LANES];
         for lane in (lo * width..hi * width).step_by(width) {
             let lanes = width.min(shape.to - lane);
@@ -249,13 +263,13 @@ unsafe fn filters(
                         let runs = if turned { count } else { 1 };
                         for r in 0..runs {
                             let at = |l: usize| match turned {
-                                false => ((lane + l) * shape.from + k) * 9,
-                                true => ((k + r) * shape.to + lane + l) * 9,
+                                false => ((lane + l) * shape.from + k) * window,
+                                true => ((k + r) * shape.to + lane + l) * window,
                             };
                             let rows = rows_of(lanes, at);
-                            let steps = count / runs * 9;
+                            let steps = count / runs * window;
                             let slack = at(lanes - 1) + steps + MAX_LANES <= len;
-                            let to = taps.as_mut_ptr().add(r * 9 * width);
+                            let to = taps.as_mut_ptr().add(r * window * width);
                             (kernels.turn)(start, &rows, lanes, steps, slack, width, to);
                         }
                         let len = count * width;
