@@ -1,7 +1,7 @@
 //! Convolutions with windows of 3x3 and 5x5 in fewer multiplications, after Winograd.
 //!
 //! The result is cut into tiles of 2x2 or 4x4 pixels. A tile, the pixels it needs and
-//! the filters are transformed ([`super::transform`]); what was a sum over channels and
+//! the filters are transformed ([`transform`]); what was a sum over channels and
 //! taps becomes one over channels, for each of 16 or 36 numbers: a product of matrices
 //! each.
 //!
@@ -18,10 +18,14 @@
 //! would spread to pixels that are none of its business. A strip that does not come out
 //! finite is computed again by [`super::implicit`].
 
+pub mod gradient;
+mod lanes;
+mod transform;
+
+use self::transform::{Filters, Strips, Sums, Tile, Transforms};
 use super::ConvArgs;
 use super::field::Plan;
 use super::implicit::ByWindows;
-use super::transform::{self, Filters, Strips, Sums, Tile, Transforms};
 use crate::gemm::driver::{Rect, grow, k_blocks, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES};
 use crate::gemm::pack::{Strided, rows_of};
@@ -140,7 +144,7 @@ impl Shape {
     }
 }
 
-/// Computes the convolution, if it is one for tiles.
+/// Computes the convolution, if it is one for tiles; says whether it is done.
 ///
 /// # Safety
 /// As [`super::conv`], for f32; the CPU can run `kernels`.
@@ -150,6 +154,10 @@ pub unsafe fn conv(
     c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) -> bool {
+    if c.kind == ConvKind::GradFilter {
+        // SAFETY: passed on.
+        return unsafe { gradient::conv(kernels, pool, c, finished) };
+    }
     let Some(shape) = Shape::of(c) else { return false };
     let Some(tile) = shape.tile(c.batch) else { return false };
     let [down, across] = shape.tiles(tile);
@@ -403,6 +411,7 @@ impl Job<'_> {
                     b: &filters,
                     c: sums.add(p * sums_apart),
                     c_row: tile_row,
+                    add: false,
                     finished: None,
                 };
                 rectangle(kernels, &rect);

@@ -235,7 +235,7 @@ unsafe fn times<S: Simd<T = f32>>(x: f32, b: S::V, c: S::V) -> S::V {
 
 /// A row or column of a tile of the source, transformed.
 #[inline(always)]
-unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
+pub unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
     let mut w = d;
     // SAFETY: passed on.
     unsafe {
@@ -261,14 +261,17 @@ unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
 
 /// A row or column of sums, brought back to pixels.
 #[inline(always)]
-unsafe fn back<S: Simd<T = f32>, const M: usize, const N: usize>(m: [S::V; N]) -> [S::V; M] {
+pub unsafe fn back<S: Simd<T = f32>, const M: usize, const N: usize>(m: [S::V; N]) -> [S::V; M] {
     // SAFETY: passed on.
     unsafe {
         let mut y = [m[0]; M];
         let (even, odd) = (S::add(m[1], m[2]), sub::<S>(m[1], m[2]));
         if N == 4 {
             y[0] = S::add(m[0], even);
-            y[1] = sub::<S>(odd, m[3]);
+            for (i, y) in y.iter_mut().enumerate().skip(1) {
+                *y = if i % 2 == 0 { even } else { odd };
+            }
+            y[M - 1] = sub::<S>(y[M - 1], m[3]);
             return y;
         }
         let (even_b, odd_b) = (S::add(m[3], m[4]), sub::<S>(m[3], m[4]));
@@ -406,7 +409,7 @@ unsafe fn tiles_out<S: Simd<T = f32>, const M: usize, const N: usize>(sums: &Sum
 /// # Safety
 /// The CPU has `S`.
 #[inline(always)]
-unsafe fn filter<S: Simd<T = f32>, const K: usize, const N: usize>(g: [S::V; K]) -> [S::V; N] {
+pub unsafe fn filter<S: Simd<T = f32>, const K: usize, const N: usize>(g: [S::V; K]) -> [S::V; N] {
     let (a, b) = (A * A, B * B);
     // The first point, and those that are two of one size, with what divides them.
     let (first, pairs): (f32, &[(f32, f32)]) = match N {
