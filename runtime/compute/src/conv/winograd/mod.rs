@@ -60,7 +60,7 @@ const CHANNELS: usize = 4;
 /// is what is read, and the filters are turned.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Channels of the result and of what is read.
+    /// Channels of a group of the result and of what is read.
     to: usize,
     from: usize,
     /// Rows and columns of the result.
@@ -78,16 +78,15 @@ impl Shape {
             && !c.plain
             && c.stride == [1, 1]
             && c.dilation == [1, 1]
-            && c.groups == 1
             && !Tile::of(c.kernel).is_empty()
             && c.pad.iter().zip(c.kernel).all(|(pad, window)| *pad < window)
-            && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS;
+            && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS * c.groups;
         let (input, output) = ([c.in_h, c.in_w], [c.out_h, c.out_w]);
         match c.kind {
             _ if !fits => None,
             ConvKind::Forward => Some(Shape {
-                to: c.out_channels,
-                from: c.in_channels,
+                to: c.out_channels / c.groups,
+                from: c.in_channels / c.groups,
                 height: c.out_h,
                 width: c.out_w,
                 source: input,
@@ -95,8 +94,8 @@ impl Shape {
                 window: c.kernel,
             }),
             ConvKind::GradInput => Some(Shape {
-                to: c.in_channels,
-                from: c.out_channels,
+                to: c.in_channels / c.groups,
+                from: c.out_channels / c.groups,
                 height: c.in_h,
                 width: c.in_w,
                 source: output,
@@ -119,7 +118,8 @@ impl Shape {
         numbers.saturating_mul(across)
     }
 
-    /// The tile that takes least time for `images` images, unless the plain sum does.
+    /// The tile that takes least time for `images` images of a group, unless the plain sum
+    /// does.
     /// Numbers are thousandths of cycles of a core with vectors of 16; only their ratios
     /// matter.
     fn tile(&self, images: usize) -> Option<Tile> {
@@ -162,7 +162,7 @@ pub unsafe fn conv(
     let Some(tile) = shape.tile(c.batch) else { return false };
     let [down, across] = shape.tiles(tile);
     let layout = Layout {
-        count: tile.points(),
+        count: tile.points() * c.groups,
         lanes: shape.to,
         k: shape.from,
         width: kernels.nr,
@@ -197,8 +197,9 @@ pub unsafe fn conv(
         plain: ByWindows::new(c, kernels.nr, finished),
         finished,
     };
+    // Of a group: blocks have one group's filters.
     let strips = c.batch * down;
-    let madds = [shape.to, shape.from, across * tile.points()]
+    let madds = [shape.to, shape.from, across * tile.points(), c.groups]
         .iter()
         .fold(strips as u64, |w, s| w.saturating_mul(*s as u64));
     let parts = parts_for(pool, i64::try_from(madds / 16).unwrap_or(i64::MAX));
@@ -206,17 +207,18 @@ pub unsafe fn conv(
     // that leaves threads without work: each part then transforms the tiles again.
     let bytes = shape.to * shape.from * tile.points() * size_of::<f32>();
     let least = (bytes / FILTER_BYTES).clamp(8, 48);
+    let (parts, threads) = (parts.div_ceil(c.groups), pool.threads().div_ceil(c.groups));
     let rows = parts.min(strips).min(strips * across / least).max(1);
     let panels = shape.to.div_ceil(kernels.nr);
-    let columns = parts.min(pool.threads()).div_ceil(rows).min(panels.div_ceil(2)).max(1);
+    let columns = parts.min(threads).div_ceil(rows).min(panels.div_ceil(2)).max(1);
     // Reading all filters for few tiles is still better than waiting.
-    let rows = rows.max(parts.min(pool.threads()) / columns).min(strips);
-    pool.run(rows * columns, &|part| {
-        let (row, column) = (part / columns, part % columns);
+    let rows = rows.max(parts.min(threads) / columns).min(strips);
+    pool.run(c.groups * rows * columns, &|part| {
+        let (group, row, column) = (part / (rows * columns), part / columns % rows, part % columns);
         let channel = |column: usize| (panels * column / columns * kernels.nr).min(shape.to);
         let strips = (strips * row / rows, strips * (row + 1) / rows);
         // SAFETY: parts are disjoint.
-        unsafe { job.run(kernels, strips, (channel(column), channel(column + 1))) };
+        unsafe { job.run(kernels, group, strips, (channel(column), channel(column + 1))) };
     });
     true
 }
@@ -248,14 +250,20 @@ unsafe fn filters(
     let width = first.width;
     let panels = shape.to.div_ceil(width);
     let window = tile.window() * tile.window();
-    let len = shape.to * shape.from * window;
-    let work = i64::try_from(shape.to * shape.from * tile.points() / 8).unwrap_or(i64::MAX);
+    let of_group = shape.to * shape.from * window;
+    let work = c.groups * shape.to * shape.from * tile.points() / 8;
+    let work = i64::try_from(work).unwrap_or(i64::MAX);
     let turned = c.kind != ConvKind::Forward;
-    pool.ranges(panels, 1, pool.parts_for(panels, work), &|lo, hi| {
+    let all = c.groups * panels;
+    pool.ranges(all, 1, pool.parts_for(all, work), &|lo, hi| {
         // What is beyond the last lane stays zero.
         let mut taps = [0f32; STEPS * MOST_TAPS * LANES];
         let mut numbers = [0f32; STEPS * MOST_POINTS * LANES];
-        for lane in (lo * width..hi * width).step_by(width) {
+        for panel in lo..hi {
+            let (group, lane) = (panel / panels, panel % panels * width);
+            let Some(first) = to.get(group * tile.points()) else { return };
+            // Up to the end of all groups.
+            let len = (c.groups - group) * of_group;
             let lanes = width.min(shape.to - lane);
             if lanes < width {
                 taps.fill(0.0);
@@ -263,7 +271,7 @@ unsafe fn filters(
             for (k0, kc) in k_blocks(shape.from) {
                 for k in (k0..k0 + kc).step_by(STEPS) {
                     let count = STEPS.min(k0 + kc - k);
-                    let start = c.rhs.cast::<f32>();
+                    let start = c.rhs.cast::<f32>().wrapping_add(group * of_group);
                     // SAFETY: the caller's promise; taps and panels have room.
                     unsafe {
                         // Taps of a lane, step after step, lie side by side; or, of
@@ -326,19 +334,30 @@ fn apart(len: usize) -> usize {
 }
 
 impl Job<'_> {
-    /// The strips of a block that are of one image: which image, from where to where.
-    fn runs(&self, strips: (usize, usize)) -> impl Iterator<Item = (usize, usize, usize)> {
-        let down = self.down;
+    /// The strips of a block that are of one image: which image's group, counted over all
+    /// images, from where to where.
+    fn runs(
+        &self,
+        group: usize,
+        strips: (usize, usize),
+    ) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (down, groups) = (self.down, self.c.groups);
         (strips.0 / down..strips.1.div_ceil(down)).map(move |image| {
             let from = strips.0.max(image * down) - image * down;
             let to = strips.1.min((image + 1) * down) - image * down;
-            (image, from, to)
+            (image * groups + group, from, to)
         })
     }
 
     /// # Safety
     /// Nobody else computes these strips of these channels.
-    unsafe fn run(&self, kernels: &Kernels<f32>, strips: (usize, usize), channels: (usize, usize)) {
+    unsafe fn run(
+        &self,
+        kernels: &Kernels<f32>,
+        group: usize,
+        strips: (usize, usize),
+        channels: (usize, usize),
+    ) {
         let all = strips.1 - strips.0;
         if all == 0 || channels.0 == channels.1 {
             return;
@@ -348,7 +367,7 @@ impl Job<'_> {
             for b in 0..blocks {
                 let at = |b: usize| strips.0 + all * b / blocks;
                 // SAFETY: the caller's promise.
-                unsafe { self.block(kernels, (at(b), at(b + 1)), channels, memory) };
+                unsafe { self.block(kernels, group, (at(b), at(b + 1)), channels, memory) };
             }
         });
     }
@@ -358,6 +377,7 @@ impl Job<'_> {
     unsafe fn block(
         &self,
         kernels: &Kernels<f32>,
+        group: usize,
         strips: (usize, usize),
         channels: (usize, usize),
         [tiles, sums, field, scratch]: &mut [Bytes; 4],
@@ -378,7 +398,7 @@ impl Job<'_> {
         // SAFETY: the memory has room for all of it; images, strips and channels exist.
         unsafe {
             let mut lane = 0;
-            for (image, from, to) in self.runs(strips) {
+            for (image, from, to) in self.runs(group, strips) {
                 let source = self.c.lhs.cast::<f32>();
                 let source = source.add(image * shape.from * self.plan.plane());
                 let rows = (to - from) * size;
@@ -402,7 +422,7 @@ impl Job<'_> {
                 lane += (to - from) * across;
             }
             for p in 0..points {
-                let Some(filters) = self.filters.get(p) else { continue };
+                let Some(filters) = self.filters.get(group * points + p) else { continue };
                 let rect = Rect {
                     rows: (0, count),
                     columns: channels,
@@ -418,7 +438,7 @@ impl Job<'_> {
             }
             let mut lane = 0;
             let plane = shape.height * shape.width;
-            for (image, from, to) in self.runs(strips) {
+            for (image, from, to) in self.runs(group, strips) {
                 let row = image * shape.to;
                 for strip in from..to {
                     let (top, bottom) = (strip * size, ((strip + 1) * size).min(shape.height));
@@ -439,7 +459,7 @@ impl Job<'_> {
                         },
                     );
                     if !finite {
-                        self.plain.filters::<f32>(0, &mut |filters| {
+                        self.plain.filters::<f32>(group, &mut |filters| {
                             self.plain.compute::<f32>(kernels, filters, image, channels, pixels);
                         });
                     } else if let Some(finished) = self.finished {
