@@ -20,12 +20,14 @@ use tfc_compute::gemm::prepack::{PackCache, Stays};
 /// groups.
 type Layer = (&'static str, usize, [usize; 2], usize, usize, usize, usize, usize);
 
-const LAYERS: [Layer; 59] = [
+const LAYERS: [Layer; 61] = [
     ("lenet 1", 64, [1, 32], 28, 5, 1, 2, 1),
     ("lenet 2", 64, [32, 64], 14, 5, 1, 2, 1),
     ("alexnet 1", 4, [3, 64], 224, 11, 4, 2, 1),
     ("alexnet 2", 4, [64, 192], 27, 5, 1, 2, 1),
     ("alexnet 3", 4, [192, 384], 13, 3, 1, 1, 1),
+    ("alexnet 2 g2", 4, [96, 256], 26, 5, 1, 2, 2),
+    ("alexnet 4 g2", 4, [384, 384], 12, 3, 1, 1, 2),
     ("vgg 1", 1, [3, 64], 224, 3, 1, 1, 1),
     ("vgg 2", 1, [64, 64], 224, 3, 1, 1, 1),
     ("vgg 3", 1, [128, 128], 112, 3, 1, 1, 1),

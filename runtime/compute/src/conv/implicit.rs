@@ -47,7 +47,7 @@ pub trait Result<T: Real>: Widen<T> + 'static {
         all_columns: usize,
     );
 
-    /// Computes the convolution by [`winograd`], if it is one for that.
+    /// Computes the convolution by [`winograd`], if it is one for that and comes out finite.
     ///
     /// # Safety
     /// As [`super::conv`], for elements `Self`.
@@ -180,6 +180,9 @@ pub unsafe fn conv<T: Real, E: Result<T>>(
     // SAFETY: the caller's promise.
     unsafe {
         if c.kind == ConvKind::GradFilter {
+            if E::by_tiles(kernels, pool, c, finished) {
+                return;
+            }
             let apart = edges::not_finite::<T, E>(c);
             if !apart.is_empty() {
                 return edges::grad_filter::<T, E>(kernels, pool, c, &apart, finished);
@@ -352,6 +355,7 @@ impl<'a, E> ByWindows<'a, E> {
             b: image,
             c: std::ptr::null_mut(),
             c_row: n,
+            add: false,
             finished: None,
         };
         if !self.across {
@@ -504,6 +508,7 @@ unsafe fn grad_input_by_grids<T: Real, E: Result<T>>(
                         b: &Windows { plan, source },
                         c: sums,
                         c_row: columns,
+                        add: false,
                         finished: None,
                     };
                     // SAFETY: the sums have room for the rectangle; every row of
@@ -575,6 +580,7 @@ unsafe fn grad_filter<T: Real, E: Result<T>>(
             b: right,
             c: std::ptr::null_mut(),
             c_row: n,
+            add: false,
             finished: None,
         };
         let out = c.out.cast::<E>().wrapping_add((row_offset + rows.0) * n + columns.0);

@@ -3,7 +3,7 @@
 //! | case | way |
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
-//! | f32, windows of 3x3 and channels enough | [`winograd`]: fewer multiplications |
+//! | f32, windows of 3x3 or 5x5 and channels enough | [`winograd`], and for filters [`winograd::gradient`]: fewer multiplications |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
 //!
@@ -16,7 +16,6 @@ mod edges;
 pub mod field;
 pub mod implicit;
 pub mod simple;
-mod transform;
 pub mod windows;
 pub mod winograd;
 

@@ -71,6 +71,8 @@ pub struct Rect<'a, T> {
     /// Element `(rows.0, columns.0)` of the result, and its stride between rows.
     pub c: *mut T,
     pub c_row: usize,
+    /// Whether the product is added to what the result holds.
+    pub add: bool,
     /// Called for each part of the rectangle when it is final.
     pub finished: Option<&'a dyn Fn(usize, usize, usize, usize)>,
 }
@@ -147,7 +149,7 @@ unsafe fn blocks<T: Real>(
     for jc in (0..n).step_by(column_block) {
         let nc = column_block.min(n - jc);
         for (k0, kc) in k_blocks(g.k) {
-            let (first, last) = (k0 == 0, k0 + kc == g.k);
+            let (first, last) = (k0 == 0 && !g.add, k0 + kc == g.k);
             // SAFETY: lanes and steps are inside the rectangle; panels have room
             // for `nc` columns and `row_block` rows of `kc` steps.
             unsafe {

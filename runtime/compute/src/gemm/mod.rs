@@ -257,6 +257,7 @@ pub unsafe fn real<T: Real>(
             b: kept.as_ref().map_or(&right as &dyn Operand<T>, |k| k),
             c: g.c.cast::<T>().wrapping_add(c),
             c_row: g.n,
+            add: false,
             finished: finished.is_some().then_some(&shifted),
         };
         // SAFETY: rectangles are disjoint and inside the result.
@@ -416,6 +417,7 @@ where
             b: &g.right::<E>(matrix),
             c: std::ptr::null_mut(),
             c_row: g.n,
+            add: false,
             finished: None,
         };
         let c = g.c.cast::<E>().wrapping_add((row_offset + rows.0) * g.n + columns.0);

@@ -1,9 +1,15 @@
-//! Convolutions with windows of 3x3 in fewer multiplications, after Winograd.
+//! Convolutions with windows of 3x3 and 5x5 in fewer multiplications, after Winograd.
 //!
 //! The result is cut into tiles of 2x2 or 4x4 pixels. A tile, the pixels it needs and
-//! the filters are transformed ([`super::transform`]); what was a sum over channels and
+//! the filters are transformed ([`transform`]); what was a sum over channels and
 //! taps becomes one over channels, for each of 16 or 36 numbers: a product of matrices
-//! each, with 4 or 9 times the pixels for every multiplication.
+//! each.
+//!
+//! | window | tile | reads | multiplications, and in the plain sum |
+//! |---|---|---|---|
+//! | 3x3 | 2x2 | 4x4 | 16, 36 |
+//! | 3x3 | 4x4 | 6x6 | 36, 144 |
+//! | 5x5 | 2x2 | 6x6 | 36, 100 |
 //!
 //! Rows of tiles (*strips*) are the unit of work. A few of them are transformed,
 //! multiplied and brought back while they are in cache.
@@ -12,10 +18,14 @@
 //! would spread to pixels that are none of its business. A strip that does not come out
 //! finite is computed again by [`super::implicit`].
 
+pub mod gradient;
+mod lanes;
+mod transform;
+
+use self::transform::{Filters, Strips, Sums, Tile, Transforms};
 use super::ConvArgs;
 use super::field::Plan;
 use super::implicit::ByWindows;
-use super::transform::{self, Filters, Strips, Sums, Tile, Transforms};
 use crate::gemm::driver::{Rect, grow, k_blocks, rectangle};
 use crate::gemm::kernel::{Kernels, MAX_LANES};
 use crate::gemm::pack::{Strided, rows_of};
@@ -50,7 +60,7 @@ const CHANNELS: usize = 4;
 /// is what is read, and the filters are turned.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// Channels of the result and of what is read.
+    /// Channels of a group of the result and of what is read.
     to: usize,
     from: usize,
     /// Rows and columns of the result.
@@ -58,6 +68,7 @@ struct Shape {
     width: usize,
     source: [usize; 2],
     pad: [usize; 2],
+    window: [usize; 2],
 }
 
 impl Shape {
@@ -65,30 +76,31 @@ impl Shape {
     fn of(c: &ConvArgs<'_>) -> Option<Shape> {
         let fits = c.dtype == DType::F32
             && !c.plain
-            && c.kernel == [3, 3]
             && c.stride == [1, 1]
             && c.dilation == [1, 1]
-            && c.groups == 1
-            && c.pad.iter().all(|p| *p <= 2)
-            && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS;
+            && !Tile::of(c.kernel).is_empty()
+            && c.pad.iter().zip(c.kernel).all(|(pad, window)| *pad < window)
+            && c.in_channels.min(c.out_channels) >= LEAST_CHANNELS * c.groups;
         let (input, output) = ([c.in_h, c.in_w], [c.out_h, c.out_w]);
         match c.kind {
             _ if !fits => None,
             ConvKind::Forward => Some(Shape {
-                to: c.out_channels,
-                from: c.in_channels,
+                to: c.out_channels / c.groups,
+                from: c.in_channels / c.groups,
                 height: c.out_h,
                 width: c.out_w,
                 source: input,
                 pad: c.pad,
+                window: c.kernel,
             }),
             ConvKind::GradInput => Some(Shape {
-                to: c.in_channels,
-                from: c.out_channels,
+                to: c.in_channels / c.groups,
+                from: c.out_channels / c.groups,
                 height: c.in_h,
                 width: c.in_w,
                 source: output,
-                pad: c.pad.map(|p| 2 - p),
+                pad: [0, 1].map(|a| c.kernel[a] - 1 - c.pad[a]),
+                window: c.kernel,
             }),
             ConvKind::GradFilter => None,
         }
@@ -106,7 +118,8 @@ impl Shape {
         numbers.saturating_mul(across)
     }
 
-    /// The tile that takes least time for `images` images, unless the plain sum does.
+    /// The tile that takes least time for `images` images of a group, unless the plain sum
+    /// does.
     /// Numbers are thousandths of cycles of a core with vectors of 16; only their ratios
     /// matter.
     fn tile(&self, images: usize) -> Option<Tile> {
@@ -116,20 +129,22 @@ impl Shape {
             let tiles = (images * down * across) as u128;
             let points = tile.points() as u128;
             let (read, written) = match tile {
-                Tile::Two => (10_000, 7_000),
-                Tile::Four => (22_000, 16_000),
+                Tile::TwoBy3 => (10_000, 7_000),
+                Tile::FourBy3 => (22_000, 16_000),
+                Tile::TwoBy5 => (20_000, 10_000),
             };
             // The filters, of which there are many for few pixels, come from far away.
             tiles * (points * to * from * 40 + from * read + to * written)
                 + points * to * from * 1000
         };
-        let plain = (images * self.height * self.width) as u128 * 9 * to * from * 45;
-        let best = if cost(Tile::Four) < cost(Tile::Two) { Tile::Four } else { Tile::Two };
+        let taps = (self.window[0] * self.window[1]) as u128;
+        let plain = (images * self.height * self.width) as u128 * taps * to * from * 45;
+        let best = Tile::of(self.window).iter().copied().min_by_key(|tile| cost(*tile))?;
         (cost(best) < plain && self.strip_bytes(best) <= STRIP_BYTES).then_some(best)
     }
 }
 
-/// Computes the convolution, if it is one for tiles.
+/// Computes the convolution, if it is one for tiles; says whether it is done.
 ///
 /// # Safety
 /// As [`super::conv`], for f32; the CPU can run `kernels`.
@@ -139,11 +154,15 @@ pub unsafe fn conv(
     c: &ConvArgs<'_>,
     finished: Option<BlockFn<'_>>,
 ) -> bool {
+    if c.kind == ConvKind::GradFilter {
+        // SAFETY: passed on.
+        return unsafe { gradient::conv(kernels, pool, c, finished) };
+    }
     let Some(shape) = Shape::of(c) else { return false };
     let Some(tile) = shape.tile(c.batch) else { return false };
     let [down, across] = shape.tiles(tile);
     let layout = Layout {
-        count: tile.points(),
+        count: tile.points() * c.groups,
         lanes: shape.to,
         k: shape.from,
         width: kernels.nr,
@@ -178,8 +197,9 @@ pub unsafe fn conv(
         plain: ByWindows::new(c, kernels.nr, finished),
         finished,
     };
+    // Of a group: blocks have one group's filters.
     let strips = c.batch * down;
-    let madds = [shape.to, shape.from, across * tile.points()]
+    let madds = [shape.to, shape.from, across * tile.points(), c.groups]
         .iter()
         .fold(strips as u64, |w, s| w.saturating_mul(*s as u64));
     let parts = parts_for(pool, i64::try_from(madds / 16).unwrap_or(i64::MAX));
@@ -187,17 +207,18 @@ pub unsafe fn conv(
     // that leaves threads without work: each part then transforms the tiles again.
     let bytes = shape.to * shape.from * tile.points() * size_of::<f32>();
     let least = (bytes / FILTER_BYTES).clamp(8, 48);
+    let (parts, threads) = (parts.div_ceil(c.groups), pool.threads().div_ceil(c.groups));
     let rows = parts.min(strips).min(strips * across / least).max(1);
     let panels = shape.to.div_ceil(kernels.nr);
-    let columns = parts.min(pool.threads()).div_ceil(rows).min(panels.div_ceil(2)).max(1);
+    let columns = parts.min(threads).div_ceil(rows).min(panels.div_ceil(2)).max(1);
     // Reading all filters for few tiles is still better than waiting.
-    let rows = rows.max(parts.min(pool.threads()) / columns).min(strips);
-    pool.run(rows * columns, &|part| {
-        let (row, column) = (part / columns, part % columns);
+    let rows = rows.max(parts.min(threads) / columns).min(strips);
+    pool.run(c.groups * rows * columns, &|part| {
+        let (group, row, column) = (part / (rows * columns), part / columns % rows, part % columns);
         let channel = |column: usize| (panels * column / columns * kernels.nr).min(shape.to);
         let strips = (strips * row / rows, strips * (row + 1) / rows);
         // SAFETY: parts are disjoint.
-        unsafe { job.run(kernels, strips, (channel(column), channel(column + 1))) };
+        unsafe { job.run(kernels, group, strips, (channel(column), channel(column + 1))) };
     });
     true
 }
@@ -206,6 +227,8 @@ pub unsafe fn conv(
 const STEPS: usize = 8;
 /// Most numbers of a transformed filter.
 const MOST_POINTS: usize = 36;
+/// Most taps of a window.
+const MOST_TAPS: usize = 25;
 /// Most lanes of a panel.
 const LANES: usize = 2 * MAX_LANES;
 
@@ -226,14 +249,21 @@ unsafe fn filters(
     let point = unsafe { second.start.offset_from(first.start) }.unsigned_abs();
     let width = first.width;
     let panels = shape.to.div_ceil(width);
-    let len = shape.to * shape.from * 9;
-    let work = i64::try_from(shape.to * shape.from * tile.points() / 8).unwrap_or(i64::MAX);
+    let window = tile.window() * tile.window();
+    let of_group = shape.to * shape.from * window;
+    let work = c.groups * shape.to * shape.from * tile.points() / 8;
+    let work = i64::try_from(work).unwrap_or(i64::MAX);
     let turned = c.kind != ConvKind::Forward;
-    pool.ranges(panels, 1, pool.parts_for(panels, work), &|lo, hi| {
+    let all = c.groups * panels;
+    pool.ranges(all, 1, pool.parts_for(all, work), &|lo, hi| {
         // What is beyond the last lane stays zero.
-        let mut taps = [0f32; STEPS * 9 * LANES];
+        let mut taps = [0f32; STEPS * MOST_TAPS * LANES];
         let mut numbers = [0f32; STEPS * MOST_POINTS * LANES];
-        for lane in (lo * width..hi * width).step_by(width) {
+        for panel in lo..hi {
+            let (group, lane) = (panel / panels, panel % panels * width);
+            let Some(first) = to.get(group * tile.points()) else { return };
+            // Up to the end of all groups.
+            let len = (c.groups - group) * of_group;
             let lanes = width.min(shape.to - lane);
             if lanes < width {
                 taps.fill(0.0);
@@ -241,7 +271,7 @@ unsafe fn filters(
             for (k0, kc) in k_blocks(shape.from) {
                 for k in (k0..k0 + kc).step_by(STEPS) {
                     let count = STEPS.min(k0 + kc - k);
-                    let start = c.rhs.cast::<f32>();
+                    let start = c.rhs.cast::<f32>().wrapping_add(group * of_group);
                     // SAFETY: the caller's promise; taps and panels have room.
                     unsafe {
                         // Taps of a lane, step after step, lie side by side; or, of
@@ -249,13 +279,13 @@ unsafe fn filters(
                         let runs = if turned { count } else { 1 };
                         for r in 0..runs {
                             let at = |l: usize| match turned {
-                                false => ((lane + l) * shape.from + k) * 9,
-                                true => ((k + r) * shape.to + lane + l) * 9,
+                                false => ((lane + l) * shape.from + k) * window,
+                                true => ((k + r) * shape.to + lane + l) * window,
                             };
                             let rows = rows_of(lanes, at);
-                            let steps = count / runs * 9;
+                            let steps = count / runs * window;
                             let slack = at(lanes - 1) + steps + MAX_LANES <= len;
-                            let to = taps.as_mut_ptr().add(r * 9 * width);
+                            let to = taps.as_mut_ptr().add(r * window * width);
                             (kernels.turn)(start, &rows, lanes, steps, slack, width, to);
                         }
                         let len = count * width;
@@ -304,19 +334,30 @@ fn apart(len: usize) -> usize {
 }
 
 impl Job<'_> {
-    /// The strips of a block that are of one image: which image, from where to where.
-    fn runs(&self, strips: (usize, usize)) -> impl Iterator<Item = (usize, usize, usize)> {
-        let down = self.down;
+    /// The strips of a block that are of one image: which image's group, counted over all
+    /// images, from where to where.
+    fn runs(
+        &self,
+        group: usize,
+        strips: (usize, usize),
+    ) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (down, groups) = (self.down, self.c.groups);
         (strips.0 / down..strips.1.div_ceil(down)).map(move |image| {
             let from = strips.0.max(image * down) - image * down;
             let to = strips.1.min((image + 1) * down) - image * down;
-            (image, from, to)
+            (image * groups + group, from, to)
         })
     }
 
     /// # Safety
     /// Nobody else computes these strips of these channels.
-    unsafe fn run(&self, kernels: &Kernels<f32>, strips: (usize, usize), channels: (usize, usize)) {
+    unsafe fn run(
+        &self,
+        kernels: &Kernels<f32>,
+        group: usize,
+        strips: (usize, usize),
+        channels: (usize, usize),
+    ) {
         let all = strips.1 - strips.0;
         if all == 0 || channels.0 == channels.1 {
             return;
@@ -326,7 +367,7 @@ impl Job<'_> {
             for b in 0..blocks {
                 let at = |b: usize| strips.0 + all * b / blocks;
                 // SAFETY: the caller's promise.
-                unsafe { self.block(kernels, (at(b), at(b + 1)), channels, memory) };
+                unsafe { self.block(kernels, group, (at(b), at(b + 1)), channels, memory) };
             }
         });
     }
@@ -336,6 +377,7 @@ impl Job<'_> {
     unsafe fn block(
         &self,
         kernels: &Kernels<f32>,
+        group: usize,
         strips: (usize, usize),
         channels: (usize, usize),
         [tiles, sums, field, scratch]: &mut [Bytes; 4],
@@ -356,7 +398,7 @@ impl Job<'_> {
         // SAFETY: the memory has room for all of it; images, strips and channels exist.
         unsafe {
             let mut lane = 0;
-            for (image, from, to) in self.runs(strips) {
+            for (image, from, to) in self.runs(group, strips) {
                 let source = self.c.lhs.cast::<f32>();
                 let source = source.add(image * shape.from * self.plan.plane());
                 let rows = (to - from) * size;
@@ -380,7 +422,7 @@ impl Job<'_> {
                 lane += (to - from) * across;
             }
             for p in 0..points {
-                let Some(filters) = self.filters.get(p) else { continue };
+                let Some(filters) = self.filters.get(group * points + p) else { continue };
                 let rect = Rect {
                     rows: (0, count),
                     columns: channels,
@@ -389,13 +431,14 @@ impl Job<'_> {
                     b: &filters,
                     c: sums.add(p * sums_apart),
                     c_row: tile_row,
+                    add: false,
                     finished: None,
                 };
                 rectangle(kernels, &rect);
             }
             let mut lane = 0;
             let plane = shape.height * shape.width;
-            for (image, from, to) in self.runs(strips) {
+            for (image, from, to) in self.runs(group, strips) {
                 let row = image * shape.to;
                 for strip in from..to {
                     let (top, bottom) = (strip * size, ((strip + 1) * size).min(shape.height));
@@ -416,7 +459,7 @@ impl Job<'_> {
                         },
                     );
                     if !finite {
-                        self.plain.filters::<f32>(0, &mut |filters| {
+                        self.plain.filters::<f32>(group, &mut |filters| {
                             self.plain.compute::<f32>(kernels, filters, image, channels, pixels);
                         });
                     } else if let Some(finished) = self.finished {

@@ -1,12 +1,13 @@
 //! Convolutions of every kind against the plain loops in f64.
 
+mod tiles;
+
 use std::sync::Mutex;
 use tfc_abi::DType;
 use tfc_abi::plan::ConvKind;
 use tfc_compute::Pool;
 use tfc_compute::conv::{ConvArgs, conv, real, simple};
 use tfc_compute::gemm::arch;
-use tfc_compute::gemm::kernel::Kernels;
 use tfc_compute::gemm::prepack::{PackCache, Stays};
 use tfc_compute::half::{bf16, f16};
 
@@ -538,174 +539,4 @@ fn filters_that_stay_are_packed_once_and_change_no_bit() {
         assert!(cache.bytes() == 0 || shape.kind == ConvKind::Forward);
     }
     assert!(kept > 5, "{kept}");
-}
-
-/// Windows of 3x3 and channels enough that tiles are worth it.
-fn tiled(r: &mut Random, i: usize) -> ConvArgs<'static> {
-    let mut c = geometry(r, KINDS[i % 2]);
-    (c.groups, c.kernel, c.stride, c.dilation) = (1, [3, 3], [1, 1], [1, 1]);
-    c.batch = 1 + r.below(3);
-    (c.in_channels, c.out_channels) = (16 + r.below(50), 16 + r.below(70));
-    let size = |r: &mut Random| 1 + r.below([14, 30, 40][i % 3]);
-    (c.in_h, c.in_w) = (size(r), size(r));
-    let high = [r.below(3), r.below(3)];
-    let out = |size: usize, a: usize| (size + c.pad[a] + high[a]).saturating_sub(2);
-    (c.out_h, c.out_w) = (out(c.in_h, 0), out(c.in_w, 1));
-    c
-}
-
-/// The bits of a convolution of f32.
-fn run(
-    shape: &ConvArgs<'_>,
-    kernels: &'static Kernels<f32>,
-    pool: &Pool,
-    (l, w): (&[f32], &[f32]),
-) -> Vec<f32> {
-    let mut got = vec![7f32; sizes(shape)[2]];
-    let args = ConvArgs {
-        dtype: DType::F32,
-        lhs: l.as_ptr().cast(),
-        rhs: w.as_ptr().cast(),
-        out: got.as_mut_ptr().cast(),
-        ..*shape
-    };
-    // SAFETY: the memory has the sizes of the geometry; the CPU has the set.
-    unsafe { real::<f32>(kernels, pool, &args, None) };
-    got
-}
-
-#[test]
-fn tiles_agree_with_plain_sums() {
-    let mut r = Random(303);
-    let pools = [Pool::new(1), Pool::new(2), Pool::new(5)];
-    let (mut other, mut worst, mut plain_worst) = (0, 0f64, 0f64);
-    for i in 0..120 {
-        let shape = tiled(&mut r, i);
-        let [nl, nr, no] = sizes(&shape);
-        let third = |r: &mut Random| (r.value() / 3.0) as f32;
-        let l: Vec<f32> = (0..nl).map(|_| third(&mut r)).collect();
-        let w: Vec<f32> = (0..nr).map(|_| third(&mut r)).collect();
-        let wide = |v: &[f32]| v.iter().map(|v| f64::from(*v)).collect::<Vec<f64>>();
-        let (wide_l, wide_w, mut want) = (wide(&l), wide(&w), vec![0f64; no]);
-        let args = ConvArgs {
-            lhs: wide_l.as_ptr().cast(),
-            rhs: wide_w.as_ptr().cast(),
-            out: want.as_mut_ptr().cast(),
-            ..shape
-        };
-        // SAFETY: the memory has the sizes of the geometry.
-        unsafe { simple::conv::<f64>(&pools[1], &args, None) };
-        let mut bits: Option<Vec<u32>> = None;
-        for kernels in arch::all_f32() {
-            for pool in &pools {
-                let got = run(&shape, kernels, pool, (&l, &w));
-                // Both terms of a product are below a third.
-                let channels = shape.in_channels.max(shape.out_channels) as f64;
-                for (at, (g, w)) in got.iter().zip(&want).enumerate() {
-                    let error = (f64::from(*g) - w).abs();
-                    let name = kernels.name;
-                    assert!(error <= 3e-7 * channels, "{name} {shape:?} at {at}: {g} {w}");
-                    worst = worst.max(error);
-                }
-                if kernels.name != "portable" {
-                    let now: Vec<u32> = got.iter().map(|v| v.to_bits()).collect();
-                    assert!(bits.is_none_or(|b| b == now), "{} {shape:?}", kernels.name);
-                    bits = Some(now);
-                }
-            }
-        }
-        let plain = ConvArgs { plain: true, ..shape };
-        let plain = run(&plain, arch::all_f32()[0], &pools[0], (&l, &w));
-        for (g, w) in plain.iter().zip(&want) {
-            plain_worst = plain_worst.max((f64::from(*g) - w).abs());
-        }
-        other +=
-            usize::from(bits.is_some_and(|b| plain.iter().zip(b).any(|(p, b)| p.to_bits() != b)));
-    }
-    assert!(other > 50, "only {other} of 120 went by tiles");
-    assert!(worst < 4.0 * plain_worst, "{worst:e} against {plain_worst:e}");
-}
-
-#[test]
-fn what_is_not_finite_does_not_spread_in_tiles() {
-    let mut r = Random(404);
-    let pools = [Pool::new(1), Pool::new(3)];
-    for i in 0..60 {
-        let shape = tiled(&mut r, i);
-        let [nl, nr, no] = sizes(&shape);
-        if nl.min(nr).min(no) == 0 {
-            continue;
-        }
-        let mut l: Vec<f32> = (0..nl).map(|_| r.value() as f32).collect();
-        let mut w: Vec<f32> = (0..nr).map(|_| r.value() as f32).collect();
-        let odd = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 3e38][i % 4];
-        if i % 5 == 0 {
-            w[r.below(nr)] = odd;
-        } else {
-            l[r.below(nl)] = odd;
-        }
-        let plain = ConvArgs { plain: true, ..shape };
-        for kernels in arch::all_f32() {
-            let want = run(&plain, kernels, &pools[0], (&l, &w));
-            let got = run(&shape, kernels, &pools[i % 2], (&l, &w));
-            for (at, (g, w)) in got.iter().zip(&want).enumerate() {
-                let close = g == w || (g.is_nan() && w.is_nan());
-                let finite = g.is_finite() && w.is_finite();
-                assert!(close || finite, "{} {shape:?} at {at}: {g} {w}", kernels.name);
-            }
-        }
-    }
-}
-
-#[test]
-fn every_tile_is_finished_once() {
-    let mut r = Random(505);
-    for i in 0..60 {
-        let shape = ConvArgs { kind: ConvKind::Forward, ..tiled(&mut r, i) };
-        let pool = Pool::new([1, 2, 7][i % 3]);
-        let [nl, nr, no] = sizes(&shape);
-        let mut l: Vec<f32> = (0..nl).map(|_| r.value() as f32).collect();
-        let w: Vec<f32> = (0..nr).map(|_| r.value() as f32).collect();
-        if i % 2 == 0 && nl > 0 {
-            l[r.below(nl)] = f32::NAN;
-        }
-        let mut got = vec![7f32; no];
-        let args = ConvArgs {
-            dtype: DType::F32,
-            lhs: l.as_ptr().cast(),
-            rhs: w.as_ptr().cast(),
-            out: got.as_mut_ptr().cast(),
-            ..shape
-        };
-        let (columns, seen) = (shape.out_h * shape.out_w, Mutex::new(vec![0u8; no]));
-        let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
-            let mut seen = seen.lock().unwrap();
-            for row in r0..r1 {
-                seen[row * columns + c0..row * columns + c1].iter_mut().for_each(|s| *s += 1);
-            }
-        };
-        // SAFETY: the memory has the sizes of the geometry.
-        unsafe { conv(&pool, &args, Some(&finished)) };
-        assert!(seen.lock().unwrap().iter().all(|s| *s == 1), "{shape:?}");
-    }
-}
-
-/// Memory for tiles would grow with the width.
-#[test]
-fn very_wide_pictures_are_summed_plainly() {
-    let mut r = Random(606);
-    let mut shape = ConvArgs { kind: ConvKind::Forward, ..tiled(&mut r, 0) };
-    (shape.batch, shape.in_channels, shape.out_channels) = (1, 16, 16);
-    (shape.in_h, shape.in_w, shape.pad) = (3, 60_002, [0, 0]);
-    (shape.out_h, shape.out_w) = (1, 60_000);
-    let [nl, nr, _] = sizes(&shape);
-    let l: Vec<f32> = (0..nl).map(|_| (r.value() / 3.0) as f32).collect();
-    let w: Vec<f32> = (0..nr).map(|_| (r.value() / 3.0) as f32).collect();
-    let (pool, kernels) = (Pool::new(2), arch::all_f32()[0]);
-    let plain = run(&ConvArgs { plain: true, ..shape }, kernels, &pool, (&l, &w));
-    assert!(run(&shape, kernels, &pool, (&l, &w)) == plain);
-    // Less wide ones are not.
-    (shape.in_h, shape.in_w, shape.out_h, shape.out_w) = (34, 402, 32, 400);
-    let plain = run(&ConvArgs { plain: true, ..shape }, kernels, &pool, (&l, &w));
-    assert!(run(&shape, kernels, &pool, (&l, &w)) != plain);
 }

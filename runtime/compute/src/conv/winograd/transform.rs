@@ -1,41 +1,63 @@
 //! The transforms of [`super::winograd`]: tiles of a picture, filters, and sums.
 //!
-//! A tile of the result is `M x M` pixels and needs `N x N` of the source, `N` being
-//! `M + 2`. Transformed, it is `N * N` numbers for each channel, and a convolution is a
-//! product of matrices for each of them.
+//! A tile of the result is `M x M` pixels and, with windows of `K x K`, needs `N x N` of
+//! the source, `N` being `M + K - 1`. Transformed, it is `N * N` numbers for each channel,
+//! and a convolution is a product of matrices for each of them.
 //!
-//! The polynomials are evaluated at 0, 1, -1 and infinity for tiles of two, and at 0,
-//! `±A`, `±B` and infinity for tiles of four. These points keep the numbers of about one
-//! size, so that little is lost: with tiles of four the error is about twice that of the
-//! plain sum, and with tiles of two it is smaller than that. All coefficients of pictures
+//! | `N` | the polynomials are evaluated at |
+//! |---|---|
+//! | 4 | 0, 1, -1 and infinity |
+//! | 6 | 0, `±A`, `±B` and infinity |
+//!
+//! How pictures are transformed depends on `N` alone. The points keep the numbers of about
+//! one size, so that little is lost: with six of them the error is two to three times that
+//! of the plain sum, and with four it is smaller than that. All coefficients of pictures
 //! are exact.
 
 use crate::gemm::arch;
-use crate::gemm::kernel::{Kernels, Simd};
+use crate::gemm::kernel::{Kernels, MAX_LANES, Simd};
 use crate::gemm::portable;
 
 const A: f32 = 0.75;
 const B: f32 = 1.5;
 
-/// Rows and columns of a tile of the result.
+/// Rows and columns of a tile of the result, and of the windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tile {
-    Two,
-    Four,
+    TwoBy3,
+    FourBy3,
+    TwoBy5,
 }
 
 impl Tile {
+    /// Those for windows of so many rows and columns.
+    pub fn of(window: [usize; 2]) -> &'static [Tile] {
+        match window {
+            [3, 3] => &[Tile::TwoBy3, Tile::FourBy3],
+            [5, 5] => &[Tile::TwoBy5],
+            _ => &[],
+        }
+    }
+
     /// Pixels of the result along a side.
     pub fn size(self) -> usize {
         match self {
-            Tile::Two => 2,
-            Tile::Four => 4,
+            Tile::TwoBy3 | Tile::TwoBy5 => 2,
+            Tile::FourBy3 => 4,
+        }
+    }
+
+    /// Taps of the windows along a side.
+    pub fn window(self) -> usize {
+        match self {
+            Tile::TwoBy3 | Tile::FourBy3 => 3,
+            Tile::TwoBy5 => 5,
         }
     }
 
     /// Pixels of the source along a side.
     pub fn reads(self) -> usize {
-        self.size() + 2
+        self.size() + self.window() - 1
     }
 
     /// Numbers of a transformed tile.
@@ -59,13 +81,15 @@ pub struct Strips {
 
 /// Elements that [`Transforms::tiles`] needs beside its operands.
 pub fn scratch(tile: Tile, strips: usize, across: usize) -> usize {
-    2 * tile.reads() * lane_row(tile.size(), strips * across)
+    let (size, reads) = (tile.size(), tile.reads());
+    let copies = reads.div_ceil(size);
+    copies * reads * lane_row(size, strips * across) + reads
 }
 
 /// Elements for the pixels of one row of every tile, with room for a vector of tiles
-/// behind them and a tile before.
+/// behind them.
 fn lane_row(size: usize, tiles: usize) -> usize {
-    size * (tiles + 1 + crate::gemm::kernel::MAX_LANES) + 2 * crate::gemm::kernel::MAX_LANES
+    size * (tiles + MAX_LANES) + 2 * MAX_LANES
 }
 
 /// Sums of a row of tiles, and where the pixels go.
@@ -94,7 +118,7 @@ pub struct Filters {
     pub width: usize,
     /// Whether the last tap comes first.
     pub turned: bool,
-    /// Steps, each of nine taps.
+    /// Steps, each of all taps of a window.
     pub count: usize,
     /// Lanes of the panel, where number `p` of a filter goes `p * point` behind the first.
     pub lanes: usize,
@@ -112,9 +136,10 @@ type FiltersFn = unsafe fn(&Filters);
 
 /// Transforms for one instruction set.
 pub struct Transforms {
-    tiles: [TilesFn; 2],
-    sums: [SumsFn; 2],
-    filters: [FiltersFn; 2],
+    /// By tile; here and below.
+    tiles: [TilesFn; 3],
+    sums: [SumsFn; 3],
+    filters: [FiltersFn; 3],
 }
 
 impl Transforms {
@@ -170,14 +195,14 @@ macro_rules! transforms {
                 unsafe { tiles_out::<$simd, M, N>(s) }
             }
             $(#[target_feature(enable = $features)])?
-            unsafe fn filters<const N: usize>(f: &Filters) {
+            unsafe fn filters<const K: usize, const N: usize>(f: &Filters) {
                 // SAFETY: the caller's promise.
-                unsafe { filters_in::<$simd, N>(f) }
+                unsafe { filters_in::<$simd, K, N>(f) }
             }
             Transforms {
-                tiles: [tiles::<2, 4>, tiles::<4, 6>],
-                sums: [sums::<2, 4>, sums::<4, 6>],
-                filters: [filters::<4>, filters::<6>],
+                tiles: [tiles::<2, 4>, tiles::<4, 6>, tiles::<2, 6>],
+                sums: [sums::<2, 4>, sums::<4, 6>, sums::<2, 6>],
+                filters: [filters::<3, 4>, filters::<3, 6>, filters::<5, 6>],
             }
         };
     };
@@ -210,7 +235,7 @@ unsafe fn times<S: Simd<T = f32>>(x: f32, b: S::V, c: S::V) -> S::V {
 
 /// A row or column of a tile of the source, transformed.
 #[inline(always)]
-unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
+pub unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
     let mut w = d;
     // SAFETY: passed on.
     unsafe {
@@ -236,21 +261,28 @@ unsafe fn into<S: Simd<T = f32>, const N: usize>(d: [S::V; N]) -> [S::V; N] {
 
 /// A row or column of sums, brought back to pixels.
 #[inline(always)]
-unsafe fn back<S: Simd<T = f32>, const M: usize, const N: usize>(m: [S::V; N]) -> [S::V; M] {
+pub unsafe fn back<S: Simd<T = f32>, const M: usize, const N: usize>(m: [S::V; N]) -> [S::V; M] {
     // SAFETY: passed on.
     unsafe {
         let mut y = [m[0]; M];
         let (even, odd) = (S::add(m[1], m[2]), sub::<S>(m[1], m[2]));
-        if M == 2 {
+        if N == 4 {
             y[0] = S::add(m[0], even);
-            y[1] = sub::<S>(odd, m[3]);
-        } else {
-            let (even_b, odd_b) = (S::add(m[3], m[4]), sub::<S>(m[3], m[4]));
-            let zero = S::splat(0.0);
-            y[0] = S::add(m[0], S::add(even, even_b));
-            y[1] = times::<S>(A, odd, times::<S>(B, odd_b, zero));
-            y[2] = times::<S>(A * A, even, times::<S>(B * B, even_b, zero));
-            y[3] = times::<S>(A * A * A, odd, times::<S>(B * B * B, odd_b, m[5]));
+            for (i, y) in y.iter_mut().enumerate().skip(1) {
+                *y = if i % 2 == 0 { even } else { odd };
+            }
+            y[M - 1] = sub::<S>(y[M - 1], m[3]);
+            return y;
+        }
+        let (even_b, odd_b) = (S::add(m[3], m[4]), sub::<S>(m[3], m[4]));
+        y[0] = S::add(m[0], S::add(even, even_b));
+        // Pixel `i` is the sum of the powers `i` of the points.
+        let (mut a, mut b) = (1.0, 1.0);
+        for (i, y) in y.iter_mut().enumerate().skip(1) {
+            (a, b) = (a * A, b * B);
+            let (own, others) = if i % 2 == 0 { (even, even_b) } else { (odd, odd_b) };
+            let last = if i + 1 == M { m[5] } else { S::splat(0.0) };
+            *y = times::<S>(a, own, times::<S>(b, others, last));
         }
         y
     }
@@ -267,43 +299,44 @@ unsafe fn tiles_in<S: Simd<T = f32>, const M: usize, const N: usize>(
     let Strips { source, row, count, across, scratch } = *strips;
     let (wide, tiles) = (across * M, count * across);
     // For each row of a transformed tile the pixels of all tiles, side by side; and
-    // once more from the next tile on, whose first pixels are the last of this one.
-    let each = lane_row(M, tiles);
+    // once more from the next tile on, whose first pixels are among the last of this one,
+    // and so on.
+    let (each, copies) = (lane_row(M, tiles), N.div_ceil(M));
     // SAFETY: the caller's promise. Vectors are written from the last strip to the
     // first, so that what a vector holds before its strip is overwritten; what it holds
     // behind is not written.
     unsafe {
-        let first = scratch.add(M);
-        let next = first.add(N * each);
+        let first = scratch.add(N);
         for s in (0..count).rev() {
-            for x in (0..wide + 2).step_by(S::LANES) {
+            for x in (0..wide + N - M).step_by(S::LANES) {
                 let mut d = [S::splat(0.0); N];
                 for (y, d) in d.iter_mut().enumerate() {
                     *d = S::load(source.add((s * M + y) * row + x));
                 }
                 let w = into::<S, N>(d);
-                let here = wide.saturating_sub(x).min(S::LANES);
-                let ahead = (wide + 2 - x).min(S::LANES);
-                for (i, w) in w.iter().enumerate() {
-                    let at = i * each + s * wide + x;
-                    if here == S::LANES {
-                        S::store(first.add(at), *w);
-                        S::store(next.add(at).sub(M), *w);
-                    } else {
-                        S::store_first(first.add(at), *w, here);
-                        S::store_first(next.add(at).sub(M), *w, ahead);
+                for copy in 0..copies {
+                    // Pixels of this strip that are left, as this copy has them.
+                    let ahead = wide + (copy * M).min(N - M);
+                    let here = ahead.saturating_sub(x).min(S::LANES);
+                    let to = first.add(copy * N * each + s * wide + x).sub(copy * M);
+                    for (i, w) in w.iter().enumerate() {
+                        if here == S::LANES {
+                            S::store(to.add(i * each), *w);
+                        } else {
+                            S::store_first(to.add(i * each), *w, here);
+                        }
                     }
                 }
             }
         }
         for i in 0..N {
-            let (first, next) = (first.add(i * each), next.add(i * each));
+            let pixels = first.add(i * each);
             for t in (0..tiles).step_by(S::LANES) {
-                let own = S::every::<M>(first.add(M * t));
-                let others = S::every::<M>(next.add(M * t));
                 let mut d = [S::splat(0.0); N];
-                d[..M].copy_from_slice(&own);
-                d[M..].copy_from_slice(&others[..N - M]);
+                for (copy, d) in d.chunks_mut(M).enumerate() {
+                    let own = S::every::<M>(pixels.add(copy * N * each + M * t));
+                    d.copy_from_slice(&own[..d.len()]);
+                }
                 for (j, w) in into::<S, N>(d).iter().enumerate() {
                     S::store(to.add((i * N + j) * point + t), *w);
                 }
@@ -318,7 +351,7 @@ unsafe fn tiles_in<S: Simd<T = f32>, const M: usize, const N: usize>(
 unsafe fn tiles_out<S: Simd<T = f32>, const M: usize, const N: usize>(sums: &Sums) -> bool {
     // Tiles whose pixels fill a vector.
     let group = S::LANES / M;
-    let rows: [usize; crate::gemm::kernel::MAX_LANES] = std::array::from_fn(|l| l * S::LANES);
+    let rows: [usize; MAX_LANES] = std::array::from_fn(|l| l * S::LANES);
     let mut pixels = [0f32; 4 * 16 * 16];
     let side = S::LANES * S::LANES;
     // SAFETY: the caller's promise; a row of pixels has room for a group of tiles.
@@ -365,7 +398,7 @@ unsafe fn tiles_out<S: Simd<T = f32>, const M: usize, const N: usize>(sums: &Sum
                 }
             }
         }
-        let mut lanes = [0f32; crate::gemm::kernel::MAX_LANES];
+        let mut lanes = [0f32; MAX_LANES];
         S::store(lanes.as_mut_ptr(), seen);
         lanes.iter().all(|l| *l == 0.0)
     }
@@ -376,28 +409,31 @@ unsafe fn tiles_out<S: Simd<T = f32>, const M: usize, const N: usize>(sums: &Sum
 /// # Safety
 /// The CPU has `S`.
 #[inline(always)]
-unsafe fn filter<S: Simd<T = f32>, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
+pub unsafe fn filter<S: Simd<T = f32>, const K: usize, const N: usize>(g: [S::V; K]) -> [S::V; N] {
+    let (a, b) = (A * A, B * B);
+    // The first point, and those that are two of one size, with what divides them.
+    let (first, pairs): (f32, &[(f32, f32)]) = match N {
+        4 => (1.0, &[(1.0, 0.5)]),
+        _ => (1.0 / (a * b), &[(A, 0.5 / (a * (a - b))), (B, 0.5 / (b * (b - a)))]),
+    };
     // SAFETY: passed on.
     unsafe {
         let zero = S::splat(0.0);
         let mut u = [zero; N];
-        u[N - 1] = g[2];
-        if N == 4 {
-            u[0] = g[0];
-            let even = times::<S>(0.5, g[0], times::<S>(0.5, g[2], zero));
-            u[1] = times::<S>(0.5, g[1], even);
-            u[2] = times::<S>(-0.5, g[1], even);
-        } else {
-            let (a, b) = (A * A, B * B);
-            u[0] = times::<S>(1.0 / (a * b), g[0], zero);
-            for (i, (at, scale)) in
-                [(A, 0.5 / (a * (a - b))), (B, 0.5 / (b * (b - a)))].iter().enumerate()
-            {
-                let even = times::<S>(scale * at * at, g[2], zero);
-                let even = times::<S>(*scale, g[0], even);
-                u[1 + 2 * i] = times::<S>(scale * at, g[1], even);
-                u[2 + 2 * i] = times::<S>(-scale * at, g[1], even);
+        u[0] = times::<S>(first, g[0], zero);
+        u[N - 1] = g[K - 1];
+        for (i, (at, scale)) in pairs.iter().enumerate() {
+            let (mut even, mut odd) = (zero, zero);
+            // The factors of even taps, and of odd ones.
+            let (mut factor, mut tap) = ([*scale, scale * at], 0);
+            while tap < K {
+                let sum = if tap % 2 == 0 { &mut even } else { &mut odd };
+                *sum = times::<S>(factor[tap % 2], g[tap], *sum);
+                factor[tap % 2] *= at * at;
+                tap += 1;
             }
+            u[1 + 2 * i] = S::add(even, odd);
+            u[2 + 2 * i] = sub::<S>(even, odd);
         }
         u
     }
@@ -406,22 +442,28 @@ unsafe fn filter<S: Simd<T = f32>, const N: usize>(g: [S::V; 3]) -> [S::V; N] {
 /// # Safety
 /// As [`Transforms::filters`].
 #[inline(always)]
-unsafe fn filters_in<S: Simd<T = f32>, const N: usize>(f: &Filters) {
+unsafe fn filters_in<S: Simd<T = f32>, const K: usize, const N: usize>(f: &Filters) {
     // SAFETY: the caller's promise.
     unsafe {
         let zero = S::splat(0.0);
         for k in 0..f.count {
             for l in (0..f.lanes).step_by(S::LANES) {
-                let taps = f.taps.add(k * 9 * f.width + l);
-                let tap = |t: usize| S::load(taps.add(if f.turned { 8 - t } else { t } * f.width));
-                let mut columns = [[zero; N]; 3];
+                let taps = f.taps.add(k * K * K * f.width + l);
+                let mut columns = [[zero; N]; K];
                 for (x, column) in columns.iter_mut().enumerate() {
-                    *column = filter::<S, N>([tap(x), tap(3 + x), tap(6 + x)]);
+                    let mut g = [zero; K];
+                    for (y, g) in g.iter_mut().enumerate() {
+                        let tap = if f.turned { K * K - 1 - y * K - x } else { y * K + x };
+                        *g = S::load(taps.add(tap * f.width));
+                    }
+                    *column = filter::<S, K, N>(g);
                 }
-                let [left, middle, right] = columns;
                 for i in 0..N {
-                    let u = filter::<S, N>([left[i], middle[i], right[i]]);
-                    for (j, u) in u.iter().enumerate() {
+                    let mut g = [zero; K];
+                    for (g, column) in g.iter_mut().zip(&columns) {
+                        *g = column[i];
+                    }
+                    for (j, u) in filter::<S, K, N>(g).iter().enumerate() {
                         S::store(f.to.add((i * N + j) * f.point + k * f.lanes + l), *u);
                     }
                 }
