@@ -35,6 +35,9 @@ pub trait Real:
 /// of which a cache line is asked for in each step, and its stride between steps.
 pub type TileFn<T> =
     unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool, *const T, isize);
+/// A tile of an `a` that is read where it lies; see [`super::gather::gather`].
+pub type GatherFn<T> =
+    unsafe fn(&[usize], *const T, usize, *const T, usize, *mut T, usize, bool, *const T, usize);
 /// `y[0..n] += sum of x[p * x_stride] * b[p * b_stride + 0..n]` for `p` in `0..k`.
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Dot products of `x` with `n` rows of `b`: `y[j] = x[0..k] · b[j * stride..]`.
@@ -83,6 +86,10 @@ pub struct Kernels<T: 'static> {
     pub rows: &'static [TileFn<T>],
     /// Tiles one vector wide, of any operands.
     pub narrow: &'static [TileFn<T>],
+    /// Tiles of 1, 2, .. rows that are read where they lie, two vectors wide and one.
+    pub gather: &'static [[GatherFn<T>; 2]],
+    /// The same, of two runs of so many rows each.
+    pub pairs: &'static [(usize, [GatherFn<T>; 2])],
     /// Columns of a tile.
     pub nr: usize,
     pub axpy: AxpyFn<T>,
@@ -536,7 +543,8 @@ pub unsafe fn total<S: Simd, const V: usize>(sums: &[S::V; V]) -> S::T {
 /// Wraps the generic kernels in functions with `features` enabled, and lists
 /// them in a [`Kernels`].
 macro_rules! kernels {
-    ($table:ident, $name:literal, $t:ty, $simd:ty, [$($rows:literal)*] $(, $features:literal)?) => {
+    ($table:ident, $name:literal, $t:ty, $simd:ty, [$($rows:literal)*],
+     [$($seen:literal)*], [$($pair:literal)*] $(, $features:literal)?) => {
         pub static $table: $crate::gemm::kernel::Kernels<$t> = {
             use $crate::gemm::kernel as k;
             $(#[target_feature(enable = $features)])?
@@ -547,6 +555,19 @@ macro_rules! kernels {
             ) {
                 // SAFETY: the caller's promise.
                 unsafe { k::tile::<$simd, R, V, A>(n, a, ar, ak, b, bk, c, cr, add, ahead, far) }
+            }
+            $(#[target_feature(enable = $features)])?
+            #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
+            unsafe fn gather<const R: usize, const W: usize, const V: usize>(
+                steps: &[usize], a: *const $t, second: usize, b: *const $t, bk: usize,
+                c: *mut $t, cr: usize, add: bool, ahead: *const $t, far: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    $crate::gemm::gather::gather::<$simd, R, W, V>(
+                        steps, a, second, b, bk, c, cr, add, ahead, far,
+                    )
+                }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn axpy(
@@ -632,6 +653,11 @@ macro_rules! kernels {
                 panel: &[$(tile::<$rows, 2, { k::PANEL }>),*],
                 rows: &[$(tile::<$rows, 2, { k::ROWS }>),*],
                 narrow: &[$(tile::<$rows, 1, { k::ANY }>),*],
+                gather: &[$([gather::<$seen, $seen, 2>, gather::<$seen, $seen, 1>]),*],
+                pairs: &[$((
+                    $pair,
+                    [gather::<{ 2 * $pair }, $pair, 2>, gather::<{ 2 * $pair }, $pair, 1>],
+                )),*],
                 nr: 2 * <$simd as k::Simd>::LANES,
                 axpy,
                 dot,

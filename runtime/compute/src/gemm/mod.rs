@@ -20,6 +20,7 @@ pub mod arch;
 #[path = "x86.rs"]
 pub mod arch;
 pub mod driver;
+pub mod gather;
 pub mod kernel;
 pub mod pack;
 pub mod peak;

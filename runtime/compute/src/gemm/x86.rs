@@ -493,10 +493,12 @@ unsafe fn turn_f64x4(
     }
 }
 
-kernels!(AVX2_F32, "avx2", f32, F32x8, [1 2 3 4 5 6], "avx2,fma");
-kernels!(AVX2_F64, "avx2", f64, F64x4, [1 2 3 4 5 6], "avx2,fma");
-kernels!(AVX512_F32, "avx512", f32, F32x16, [1 2 3 4 5 6 7 8 9 10 11 12], "avx512f");
-kernels!(AVX512_F64, "avx512", f64, F64x8, [1 2 3 4 5 6 7 8 9 10 11 12], "avx512f");
+kernels!(AVX2_F32, "avx2", f32, F32x8, [1 2 3 4 5 6], [1 2 3 4 5 6], [2 3], "avx2,fma");
+kernels!(AVX2_F64, "avx2", f64, F64x4, [1 2 3 4 5 6], [1 2 3 4 5 6], [2 3], "avx2,fma");
+kernels!(AVX512_F32, "avx512", f32, F32x16, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12 13 14], [4 5 6 7], "avx512f");
+kernels!(AVX512_F64, "avx512", f64, F64x8, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12 13 14], [4 5 6 7], "avx512f");
 
 fn has_avx512() -> bool {
     std::is_x86_feature_detected!("avx512f")
