@@ -202,7 +202,9 @@ impl Plan {
                 for ys in 0..self.y.slots.len() {
                     let (top, bottom, first) = self.y.inside(ys, y, height);
                     for (low, high, column) in &columns {
-                        dst.write_bytes(0, top * width);
+                        if top > 0 {
+                            dst.write_bytes(0, top * width);
+                        }
                         let (src, count) =
                             (source.wrapping_add(first * self.source[1]), high - low);
                         let rows = Rows {
@@ -215,7 +217,9 @@ impl Plan {
                         if rows.count > 0 {
                             E::lay(kernels, src, self.x.step, count, &rows, dst.add(top * width));
                         }
-                        dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
+                        if bottom < height {
+                            dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
+                        }
                         dst = dst.add(height * width);
                     }
                 }

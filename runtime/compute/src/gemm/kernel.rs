@@ -205,6 +205,23 @@ pub trait Simd {
         }
     }
 
+    /// Every second lane of two vectors, from the first on.
+    /// # Safety
+    /// As [`Simd::splat`].
+    #[inline(always)]
+    unsafe fn evens(a: Self::V, b: Self::V) -> Self::V {
+        let mut lanes = [Self::T::default(); 2 * MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), a);
+            Self::store(lanes.as_mut_ptr().add(Self::LANES), b);
+            for l in 0..Self::LANES {
+                lanes[l] = lanes[2 * l];
+            }
+            Self::load(lanes.as_ptr())
+        }
+    }
+
     /// Turns a block: `dst[s * width + l] = base[rows[l] + s]` for `s` below
     /// `steps` and `l` below `lanes`, both at most `LANES`.
     /// # Safety

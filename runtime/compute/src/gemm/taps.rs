@@ -254,6 +254,60 @@ pub unsafe fn spread<S: Simd>(
     }
 }
 
+/// Most vectors of a row of [`lay_some`].
+const MOST_LAID: usize = 16;
+
+/// [`lay`] by whole vectors, for steps of one and two. Vectors begin where zeros do, and
+/// only the elements that there are are read; what the last vector of a row writes beyond
+/// its end is written again by the next row.
+///
+/// # Safety
+/// As [`lay`].
+#[inline(always)]
+unsafe fn lay_some<S: Simd>(
+    src: *const S::T,
+    step: usize,
+    count: usize,
+    rows: &Rows,
+    dst: *mut S::T,
+) {
+    let Rows { low, to, .. } = *rows;
+    // Those of a vector's elements that are read, `first` being its first one.
+    let (start, end) = (low * step, (low + count) * step);
+    let which = |first: usize| {
+        let bit = |at: usize| 1u32 << at.saturating_sub(first).min(S::LANES);
+        ((bit(end) - bit(start)) & if step == 2 { 0x5555 } else { 0xffff }) as u16
+    };
+    let mut some = [[0u16; 2]; MOST_LAID];
+    let vectors = to.div_ceil(S::LANES);
+    for (v, some) in some[..vectors].iter_mut().enumerate() {
+        let first = v * S::LANES * step;
+        *some = [which(first), if step == 2 { which(first + S::LANES) } else { 0 }];
+    }
+    let src = src.wrapping_sub(low * step);
+    for r in 0..rows.count {
+        let (src, dst) = (src.wrapping_add(r * rows.from), dst.wrapping_add(r * to));
+        for (v, some) in some[..vectors].iter().enumerate() {
+            let from = src.wrapping_add(v * S::LANES * step);
+            let at = v * S::LANES;
+            // SAFETY: the elements of these bits are in the row; stores end in this row or
+            // a later one.
+            unsafe {
+                let low = S::load_some(from, some[0]);
+                let x = match step {
+                    1 => low,
+                    _ => S::evens(low, S::load_some(from.wrapping_add(S::LANES), some[1])),
+                };
+                if at + S::LANES <= (rows.count - r) * to {
+                    S::store(dst.add(at), x);
+                } else {
+                    S::store_first(dst.add(at), x, S::LANES.min(to - at));
+                }
+            }
+        }
+    }
+}
+
 /// Rows of every `step`-th element, `count` of them, with zeros around.
 ///
 /// # Safety
@@ -267,6 +321,10 @@ pub unsafe fn lay<S: Simd>(
     dst: *mut S::T,
 ) {
     let Rows { low, to, .. } = *rows;
+    if S::LOADS_SOME && (step == 1 || step == 2) && to <= MOST_LAID * S::LANES {
+        // SAFETY: the caller's promise.
+        return unsafe { lay_some::<S>(src, step, count, rows, dst) };
+    }
     for r in 0..rows.count {
         // SAFETY: the caller's promise.
         unsafe {
