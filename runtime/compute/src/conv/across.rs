@@ -32,6 +32,11 @@ const MOST_FIELD: usize = 16 << 20;
 const PIXELS: usize = 448;
 /// Elements that are handed on together, if there are as many.
 const TOGETHER: usize = 8192;
+/// What it takes to turn a sum, in multiply-adds; and to bring a pixel into a panel, or one
+/// of a window, for each step of `k`.
+const TURNING: usize = 22;
+const PACKING: usize = 10;
+const GATHERING: usize = 28;
 /// Elements laid out in a nanosecond, roughly.
 const LAID_PER_NS: usize = 4;
 
@@ -81,6 +86,16 @@ fn tiles<T>(kernels: &Kernels<T>, [height, width]: [usize; 2], row: usize) -> Op
     Some(tiles)
 }
 
+/// Whether vectors of channels take less time than vectors of pixels, for sums of `k`
+/// products: both in multiply-adds of lanes, as measured.
+fn worth((channels, pixels, k): (usize, usize, usize), nr: usize, whole: bool) -> bool {
+    let half = (nr / 2).max(1);
+    // Sums are turned afterwards. Pixels are packed before.
+    let across = channels.next_multiple_of(half) * pixels * (k + TURNING);
+    let packing = if whole { PACKING } else { GATHERING };
+    across < pixels.next_multiple_of(half) * k * (channels + packing) + channels * pixels * 4
+}
+
 impl<T: Real> Across<T> {
     /// How a job is computed this way, if that is a good one.
     pub fn of<E: Result<T>>(kernels: &Kernels<T>, job: &ByWindows<'_, E>) -> Option<Across<T>>
@@ -93,7 +108,9 @@ impl<T: Real> Across<T> {
         let as_is = job.whole() && source.direct().is_some();
         let channel = plan.channel(height);
         let field = job.from * channel;
-        if (!as_is && field * size_of::<T>() > MOST_FIELD) || !job.few_pixels(kernels.nr) {
+        let sizes = (job.to, plan.pixels(), job.from * plan.taps());
+        if (!as_is && field * size_of::<T>() > MOST_FIELD) || !worth(sizes, kernels.nr, job.whole())
+        {
             return None;
         }
         // Rows without anything between them are one.

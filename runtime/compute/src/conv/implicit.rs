@@ -311,17 +311,6 @@ impl<'a, E> ByWindows<'a, E> {
         }
     }
 
-    /// EXPERIMENT
-    pub(super) fn few_pixels(&self, _nr: usize) -> bool {
-        static MODE: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-        match MODE
-            .get_or_init(|| std::env::var("ACROSS").ok().and_then(|v| v.parse().ok()).unwrap_or(1))
-        {
-            0 => false,
-            _ => true,
-        }
-    }
-
     /// Hands the filters of a group to `with`: lanes are channels of the result.
     pub(super) fn filters<T: Real>(&self, group: usize, with: &mut dyn FnMut(&dyn Operand<T>))
     where
