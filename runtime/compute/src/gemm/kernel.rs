@@ -10,6 +10,7 @@
 //! whatever the number of rows, so a result does not depend on how it was cut
 //! into tiles.
 
+use super::planes::Cover;
 use std::sync::OnceLock;
 
 /// An element with fast kernels.
@@ -50,22 +51,14 @@ pub type TurnFn<T> = unsafe fn(*const T, &[usize], usize, usize, bool, usize, *m
 pub type MovesFn<T> = unsafe fn(*const T, &[(usize, usize)], &[usize], usize, *mut T);
 /// Weighted sums of shifted vectors; see [`super::taps::weighted`].
 pub type WeightedFn<T> = unsafe fn(*const T, &[usize], *const T, usize, *mut T);
-/// Weighted sums of a small plane; see [`super::taps::plane`].
-pub type PlaneFn<T> = unsafe fn(*const T, [usize; 2], &[Tap<T>], *mut T, [usize; 2]);
+/// Weighted sums of a small plane; see [`super::planes::plane`].
+pub type PlaneFn<T> = unsafe fn(*const T, &Cover, *const T, *mut T);
 /// Dot products with shifted vectors; see [`super::taps::dots`].
 pub type DotsFn<T> = unsafe fn(*const T, &[usize], *const T, [usize; 4], *mut T);
 /// Every `s`-th element, side by side; see [`super::taps::spread`].
 pub type SpreadFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
 /// Rows with zeros before and behind; see [`super::taps::lay`].
 pub type LayFn<T> = unsafe fn(*const T, usize, usize, &Rows, *mut T);
-
-/// A weight, and how many rows down and columns to the right its pixel is.
-#[derive(Clone, Copy, Debug)]
-pub struct Tap<T> {
-    pub weight: T,
-    pub y: isize,
-    pub x: isize,
-}
 
 /// Rows that are copied, and the zeros around them.
 #[derive(Clone, Copy, Debug)]
@@ -202,6 +195,23 @@ pub trait Simd {
                 }
             }
             Self::load(lanes.as_ptr())
+        }
+    }
+
+    /// Stores those lanes whose bit is set in `which`; only those are touched.
+    /// # Safety
+    /// As [`Simd::load_some`].
+    #[inline(always)]
+    unsafe fn store_some(p: *mut Self::T, v: Self::V, which: u16) {
+        let mut lanes = [Self::T::default(); MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), v);
+            for (l, lane) in lanes.iter().enumerate() {
+                if which >> l & 1 == 1 {
+                    *p.wrapping_add(l) = *lane;
+                }
+            }
         }
     }
 
@@ -637,11 +647,11 @@ macro_rules! kernels {
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn plane(
-                src: *const $t, source: [usize; 2], taps: &[k::Tap<$t>], out: *mut $t,
-                sizes: [usize; 2],
+                src: *const $t, cover: &$crate::gemm::planes::Cover, weights: *const $t,
+                out: *mut $t,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { $crate::gemm::taps::plane::<$simd>(src, source, taps, out, sizes) }
+                unsafe { $crate::gemm::planes::plane::<$simd>(src, cover, weights, out) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn dots(

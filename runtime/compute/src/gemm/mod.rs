@@ -24,6 +24,7 @@ pub mod gather;
 pub mod kernel;
 pub mod pack;
 pub mod peak;
+pub mod planes;
 pub mod portable;
 pub mod prepack;
 pub mod simple;

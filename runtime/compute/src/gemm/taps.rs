@@ -3,7 +3,7 @@
 //!
 //! The order of sums is the same for every instruction set.
 
-use super::kernel::{MAX_LANES, Rows, Simd, Tap, total};
+use super::kernel::{Rows, Simd, total};
 
 /// Vectors computed at once: enough to hide the latency of a multiply-add.
 const AT_ONCE: usize = 6;
@@ -49,66 +49,6 @@ pub unsafe fn weighted<S: Simd>(
         }
     }
 }
-
-/// Most taps of [`plane`].
-pub const MOST_TAPS: usize = 32;
-
-/// Rows of a plane computed at once: planes tend to have a multiple of seven.
-const ROWS: usize = 7;
-
-/// Weighted sums of a plane of `src_h` by `src_w` elements that needs no padding laid out:
-/// element `(y, x)` of `out` is the sum of `weight * src[y + tap.y, x + tap.x]` over all
-/// taps in order, where what is outside of `src` is zero.
-///
-/// # Safety
-/// The planes exist.
-#[inline(always)]
-pub unsafe fn plane<S: Simd>(
-    src: *const S::T,
-    [src_h, src_w]: [usize; 2],
-    taps: &[Tap<S::T>],
-    out: *mut S::T,
-    [out_h, out_w]: [usize; 2],
-) {
-    let taps = &taps[..taps.len().min(MOST_TAPS)];
-    for x in (0..out_w).step_by(S::LANES) {
-        let lanes = (out_w - x).min(S::LANES);
-        // Which lanes are inside, by the tap, in every row.
-        let mut inside = [0u16; MOST_TAPS];
-        for (inside, tap) in inside.iter_mut().zip(taps) {
-            let start = x as isize + tap.x;
-            let low = (-start).clamp(0, lanes as isize) as u32;
-            let high = (src_w as isize - start).clamp(low as isize, lanes as isize) as u32;
-            *inside = ((1u32 << high) - (1u32 << low)) as u16;
-        }
-        for y in (0..out_h).step_by(ROWS) {
-            let rows = (out_h - y).min(ROWS);
-            // SAFETY: the caller's promise; only elements inside of the planes are touched.
-            unsafe {
-                let mut sums = [S::splat(S::T::default()); ROWS];
-                for (tap, inside) in taps.iter().zip(&inside) {
-                    let first = y as isize + tap.y;
-                    let w = S::splat(tap.weight);
-                    let src = src.wrapping_offset(first * src_w as isize + x as isize + tap.x);
-                    // Which rows are inside.
-                    let low = (-first).clamp(0, rows as isize) as u32;
-                    let high = (src_h as isize - first).clamp(low as isize, rows as isize) as u32;
-                    let there = (1u32 << high) - (1u32 << low);
-                    for (r, sum) in sums.iter_mut().enumerate() {
-                        let which = if there >> r & 1 == 1 { *inside } else { 0 };
-                        *sum = S::fma(w, S::load_some(src.wrapping_add(r * src_w), which), *sum);
-                    }
-                }
-                for (r, sum) in sums.iter().enumerate().take(rows) {
-                    S::store_first(out.add((y + r) * out_w + x), *sum, lanes);
-                }
-            }
-        }
-    }
-}
-
-// A bit for each lane.
-const _: () = assert!(MAX_LANES <= u16::BITS as usize);
 
 /// Bytes of the partial sums of [`dots`]: 16 of f32, 8 of f64, on every machine.
 pub const DOTS_BYTES: usize = 64;

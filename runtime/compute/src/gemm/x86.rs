@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 macro_rules! simd {
     ($name:ident, $t:ty, $v:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
      $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident $(, $every:ident)?
-    $(; $some:ident, $evens:ident)?) => {
+    $(; $some:ident, $store_some:ident, $evens:ident)?) => {
         pub struct $name;
 
         impl Simd for $name {
@@ -94,6 +94,12 @@ macro_rules! simd {
                 }
 
                 #[inline(always)]
+                unsafe fn store_some(p: *mut $t, v: $v, which: u16) {
+                    // SAFETY: as above.
+                    unsafe { $store_some(p, v, which) }
+                }
+
+                #[inline(always)]
                 unsafe fn evens(a: $v, b: $v) -> $v {
                     // SAFETY: as above.
                     unsafe { $evens(a, b) }
@@ -168,7 +174,7 @@ simd!(
     store_first_f32x16,
     turn_f32x16,
     every_f32x16;
-    load_some_f32x16, evens_f32x16
+    load_some_f32x16, store_some_f32x16, evens_f32x16
 );
 simd!(
     F64x8,
@@ -183,7 +189,7 @@ simd!(
     load_first_f64x8,
     store_first_f64x8,
     turn_f64x8;
-    load_some_f64x8, evens_f64x8
+    load_some_f64x8, store_some_f64x8, evens_f64x8
 );
 
 /// # Safety
@@ -200,6 +206,22 @@ unsafe fn load_some_f32x16(p: *const f32, which: u16) -> __m512 {
 unsafe fn load_some_f64x8(p: *const f64, which: u16) -> __m512d {
     // SAFETY: as above.
     unsafe { _mm512_maskz_loadu_pd(which as u8, p) }
+}
+
+/// # Safety
+/// As [`Simd::store_some`], here and below.
+#[inline(always)]
+unsafe fn store_some_f32x16(p: *mut f32, v: __m512, which: u16) {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_storeu_ps(p, which, v) }
+}
+
+/// # Safety
+/// As above.
+#[inline(always)]
+unsafe fn store_some_f64x8(p: *mut f64, v: __m512d, which: u16) {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_storeu_pd(p, which as u8, v) }
 }
 
 /// # Safety
