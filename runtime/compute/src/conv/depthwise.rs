@@ -9,10 +9,10 @@ use super::windows::Widen;
 use super::{ConvArgs, edges, simple};
 use crate::gemm::BlockFn;
 use crate::gemm::driver::grow;
-use crate::gemm::kernel::{Kernels, MAX_LANES, PlaneFn, Real, Rows, Tap};
+use crate::gemm::kernel::{Kernels, MAX_LANES, PlaneFn, Real, Rows};
 use crate::gemm::pack::{Operand, Strided};
+use crate::gemm::planes::Cover;
 use crate::gemm::simple::Number;
-use crate::gemm::taps::MOST_TAPS;
 use crate::mem::Bytes;
 use crate::pool::Pool;
 use std::cell::RefCell;
@@ -78,7 +78,6 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
     let some = (TOGETHER / columns).max(1);
     pool.ranges(rows, 1, parts, &|lo, hi| {
         let mut weights = Vec::with_capacity(taps);
-        let mut placed = if small.is_some() { places::<T>(c) } else { vec![] };
         for first in (lo..hi).step_by(some) {
             let last = (first + some).min(hi);
             for row in first..last {
@@ -88,7 +87,7 @@ pub unsafe fn conv<T: Real + Number + Result<T>>(
                         ConvKind::GradFilter => {
                             grad_filter::<T>(kernels, c, &plans[0], &offsets[0], row);
                         }
-                        _ if small.is_some_and(|f| small_plane::<T>(f, c, row, &mut placed)) => {}
+                        _ if small.as_ref().is_some_and(|f| small_plane::<T>(f, c, row)) => {}
                         _ => plane::<T>(kernels, c, &plans, &offsets, (row, step), &mut weights),
                     }
                 }
@@ -105,57 +104,55 @@ fn finite<T: Real>(weights: &[T]) -> bool {
     weights.iter().all(|w| *w * T::default() == T::default())
 }
 
-/// What computes planes without a field, where their rows fit a vector or two: laying
-/// such a plane out costs more than its sums.
-fn small_planes<T: Real>(kernels: &Kernels<T>, c: &ConvArgs<'_>) -> Option<PlaneFn<T>> {
-    let lanes = kernels.nr / 2;
-    let width = if c.kind == ConvKind::Forward { c.out_w } else { c.in_w };
-    let taps = c.kernel[0] * c.kernel[1];
-    kernels.plane.filter(|_| {
-        c.kind != ConvKind::GradFilter
-            && c.stride == [1, 1]
-            && width <= 2 * lanes
-            && taps <= MOST_TAPS
-    })
-}
+/// Most vectors times taps of a plane that is computed without a field: what is known of
+/// them stays in cache.
+const MOST_SPOTS: usize = 4096;
 
-/// Where the taps of a filter are, in their order; their weights are still to come.
-fn places<T: Real>(c: &ConvArgs<'_>) -> Vec<Tap<T>> {
-    let turn = if c.kind == ConvKind::Forward { 1 } else { -1 };
+/// What computes planes without a field, and how, where that is worth it: laying a small
+/// plane out, and taking the sums between strides apart, costs more than the sums.
+fn small_planes<T: Real>(kernels: &Kernels<T>, c: &ConvArgs<'_>) -> Option<(PlaneFn<T>, Cover)> {
+    let (plane, lanes) = (kernels.plane?, kernels.nr / 2);
+    let forward = c.kind == ConvKind::Forward;
+    let (source, result) = match forward {
+        true => ([c.in_h, c.in_w], [c.out_h, c.out_w]),
+        false => ([c.out_h, c.out_w], [c.in_h, c.in_w]),
+    };
+    let step = match c.stride {
+        _ if c.kind == ConvKind::GradFilter => return None,
+        [1, 1] if result[1] <= 2 * lanes => 1,
+        [2, 2] if forward => 2,
+        _ => return None,
+    };
+    let turn = if forward { 1 } else { -1 };
     let away = |at: usize, a: usize| turn * ((at * c.dilation[a]) as isize - c.pad[a] as isize);
     let [height, width] = c.kernel;
-    let tap = |i: usize| Tap { weight: T::default(), y: away(i / width, 0), x: away(i % width, 1) };
-    (0..height * width).map(tap).collect()
+    let taps = (0..height * width).map(|i| (away(i / width, 0), away(i % width, 1)));
+    let taps: Vec<_> = taps.collect();
+    Some((plane, Cover::new(source, result, step, &taps, lanes, MOST_SPOTS)?))
 }
 
 /// [`plane`] by such a function; false where a weight is not finite. The sums are the same.
 ///
 /// # Safety
-/// As [`plane`]; `placed` are the [`places`] of the filter's taps.
+/// As [`plane`].
 unsafe fn small_plane<T: Real>(
-    compute: PlaneFn<T>,
+    (compute, cover): &(PlaneFn<T>, Cover),
     c: &ConvArgs<'_>,
     row: usize,
-    placed: &mut [Tap<T>],
 ) -> bool {
-    let taps = placed.len();
+    let taps = c.kernel[0] * c.kernel[1];
     let (source, result) = match c.kind {
-        ConvKind::Forward => ([c.in_h, c.in_w], [c.out_h, c.out_w]),
-        _ => ([c.out_h, c.out_w], [c.in_h, c.in_w]),
+        ConvKind::Forward => (c.in_h * c.in_w, c.out_h * c.out_w),
+        _ => (c.out_h * c.out_w, c.in_h * c.in_w),
     };
     // SAFETY: the filter, the channel and the result are as large as the sizes say.
     unsafe {
         let filter = c.rhs.cast::<T>().add(row % c.groups * taps);
-        let filter = std::slice::from_raw_parts(filter, taps);
-        if !finite(filter) {
+        if !finite(std::slice::from_raw_parts(filter, taps)) {
             return false;
         }
-        for (tap, weight) in placed.iter_mut().zip(filter) {
-            tap.weight = *weight;
-        }
-        let src = c.lhs.cast::<T>().add(row * source[0] * source[1]);
-        let out = c.out.cast::<T>().add(row * result[0] * result[1]);
-        compute(src, source, placed, out, result);
+        let src = c.lhs.cast::<T>().add(row * source);
+        compute(src, cover, filter, c.out.cast::<T>().add(row * result));
     }
     true
 }

@@ -172,10 +172,26 @@ impl Plan {
         (y, rows): (usize, usize),
         field: &mut Bytes,
     ) {
-        let (height, width) = (rows + self.y.reach, self.row());
         let len = channels * self.channel(rows);
         crate::gemm::driver::grow(field, (len + MAX_LANES) * size_of::<T>());
-        let mut dst = field.as_ptr().cast::<T>();
+        // SAFETY: the field has room for these channels.
+        unsafe { self.build_at(kernels, source, channels, (y, rows), field.as_ptr().cast()) };
+    }
+
+    /// As [`Plan::build`], to memory that there is.
+    ///
+    /// # Safety
+    /// As there; `dst` is valid for what [`Plan::channel`] counts.
+    pub unsafe fn build_at<T: Real, E: Widen<T>>(
+        &self,
+        kernels: &Kernels<T>,
+        source: *const E,
+        channels: usize,
+        (y, rows): (usize, usize),
+        dst: *mut T,
+    ) {
+        let (height, width) = (rows + self.y.reach, self.row());
+        let mut dst = dst;
         let columns: Vec<_> = (0..self.x.slots.len()).map(|s| self.x.inside(s, 0, width)).collect();
         // SAFETY: the field has room for what `channel` counts, of which each
         // round of the loops writes its own part; `inside` gives only rows and
@@ -186,7 +202,9 @@ impl Plan {
                 for ys in 0..self.y.slots.len() {
                     let (top, bottom, first) = self.y.inside(ys, y, height);
                     for (low, high, column) in &columns {
-                        dst.write_bytes(0, top * width);
+                        if top > 0 {
+                            dst.write_bytes(0, top * width);
+                        }
                         let (src, count) =
                             (source.wrapping_add(first * self.source[1]), high - low);
                         let rows = Rows {
@@ -199,7 +217,9 @@ impl Plan {
                         if rows.count > 0 {
                             E::lay(kernels, src, self.x.step, count, &rows, dst.add(top * width));
                         }
-                        dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
+                        if bottom < height {
+                            dst.add(bottom * width).write_bytes(0, (height - bottom) * width);
+                        }
                         dst = dst.add(height * width);
                     }
                 }

@@ -7,6 +7,7 @@
 //! | gradient of the filter | output's gradient | taps of the input | pixels of all images |
 
 use super::ConvArgs;
+use super::across::Across;
 use super::edges::{self, Inner};
 use super::field::Plan;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
@@ -244,11 +245,11 @@ fn parts_of(pool: &Pool, sizes: [usize; 4]) -> usize {
 /// The forward convolution, and the gradient of the input at stride one: the same
 /// with filter and image seen from the other side.
 pub(super) struct ByWindows<'a, E> {
-    c: &'a ConvArgs<'a>,
-    plan: Plan,
+    pub(super) c: &'a ConvArgs<'a>,
+    pub(super) plan: Plan,
     /// Channels of a group of the result, and of what is read.
-    to: usize,
-    from: usize,
+    pub(super) to: usize,
+    pub(super) from: usize,
     /// Vectors are of channels rather than of pixels: of those there are few, or
     /// the last vectors of them would be mostly empty.
     across: bool,
@@ -288,6 +289,29 @@ impl<'a, E> ByWindows<'a, E> {
 
     fn k(&self) -> usize {
         self.from * self.plan.taps()
+    }
+
+    /// See [`whole`].
+    pub(super) fn whole(&self) -> bool {
+        whole(self.c)
+    }
+
+    /// Hands on what is final of one group's part of an image: channels and pixels.
+    ///
+    /// # Safety
+    /// It was just computed, and is this thread's.
+    pub(super) unsafe fn hand_on<T: Real>(&self, part: usize, channels: Bounds, pixels: Bounds)
+    where
+        E: Result<T>,
+    {
+        let rows = (part * self.to + channels.0, part * self.to + channels.1);
+        if let Some(inner) = self.inner {
+            // SAFETY: the caller's promise.
+            unsafe { E::mend(inner, self.c, rows, pixels, self.plan.pixels()) };
+        }
+        if let Some(f) = self.finished {
+            f(rows.0, rows.1, pixels.0, pixels.1);
+        }
     }
 
     /// Hands the filters of a group to `with`: lanes are channels of the result.
@@ -339,13 +363,8 @@ impl<'a, E> ByWindows<'a, E> {
         let row = part * self.to;
         let out = c.out.cast::<E>().wrapping_add((row + channels.0) * n + pixels.0);
         let finished = |r0: usize, r1: usize, c0: usize, c1: usize| {
-            if let Some(inner) = self.inner {
-                // SAFETY: the block was just computed, and is this thread's.
-                unsafe { E::mend(inner, c, (row + r0, row + r1), (c0, c1), n) };
-            }
-            if let Some(f) = self.finished {
-                f(row + r0, row + r1, c0, c1);
-            }
+            // SAFETY: the block was just computed, and is this thread's.
+            unsafe { self.hand_on::<T>(part, (r0, r1), (c0, c1)) };
         };
         let rect = Rect {
             rows: channels,
@@ -417,7 +436,8 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
         // Each part gathers the pixels of others again, or reads the filters of others.
         parts = parts.min(pool.threads());
     }
-    let width = if job.across { kernels.nr } else { kernels.even(m) };
+    let seen = Across::of(kernels, &job);
+    let width = if job.across || seen.is_some() { kernels.nr } else { kernels.even(m) };
     // The filters are packed once, not once for each image and rectangle.
     let layout = Layout { count: c.groups, lanes: m, k, width, turned: true };
     let stays = c.rhs_stays.filter(|_| c.kind == ConvKind::Forward);
@@ -425,6 +445,10 @@ unsafe fn by_windows<T: Real, E: Result<T>>(
     let filters = unsafe {
         Wholes::kept(pool, kernels, layout, stays, &|group, with| job.filters(group, with))
     };
+    if let Some(seen) = seen {
+        // SAFETY: passed on.
+        return unsafe { seen.conv(kernels, pool, &job, &filters, parts) };
+    }
     let run = |part: usize, channels: Bounds, pixels: Bounds| {
         let Some(filters) = filters.get(part % c.groups) else { return };
         // SAFETY: parts are disjoint.

@@ -11,6 +11,7 @@
 //! strides written out. Vectors are of pixels, or of channels where pictures are so
 //! small that vectors of pixels would be half empty.
 
+mod across;
 pub mod depthwise;
 mod edges;
 pub mod field;

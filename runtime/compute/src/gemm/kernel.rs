@@ -10,6 +10,7 @@
 //! whatever the number of rows, so a result does not depend on how it was cut
 //! into tiles.
 
+use super::planes::Cover;
 use std::sync::OnceLock;
 
 /// An element with fast kernels.
@@ -35,6 +36,9 @@ pub trait Real:
 /// of which a cache line is asked for in each step, and its stride between steps.
 pub type TileFn<T> =
     unsafe fn(usize, *const T, isize, isize, *const T, isize, *mut T, isize, bool, *const T, isize);
+/// A tile of an `a` that is read where it lies; see [`super::gather::gather`].
+pub type GatherFn<T> =
+    unsafe fn(&[usize], *const T, usize, *const T, usize, *mut T, usize, bool, *const T, usize);
 /// `y[0..n] += sum of x[p * x_stride] * b[p * b_stride + 0..n]` for `p` in `0..k`.
 pub type AxpyFn<T> = unsafe fn(usize, usize, *const T, *const T, isize, *mut T);
 /// Dot products of `x` with `n` rows of `b`: `y[j] = x[0..k] · b[j * stride..]`.
@@ -47,22 +51,14 @@ pub type TurnFn<T> = unsafe fn(*const T, &[usize], usize, usize, bool, usize, *m
 pub type MovesFn<T> = unsafe fn(*const T, &[(usize, usize)], &[usize], usize, *mut T);
 /// Weighted sums of shifted vectors; see [`super::taps::weighted`].
 pub type WeightedFn<T> = unsafe fn(*const T, &[usize], *const T, usize, *mut T);
-/// Weighted sums of a small plane; see [`super::taps::plane`].
-pub type PlaneFn<T> = unsafe fn(*const T, [usize; 2], &[Tap<T>], *mut T, [usize; 2]);
+/// Weighted sums of a small plane; see [`super::planes::plane`].
+pub type PlaneFn<T> = unsafe fn(*const T, &Cover, *const T, *mut T);
 /// Dot products with shifted vectors; see [`super::taps::dots`].
 pub type DotsFn<T> = unsafe fn(*const T, &[usize], *const T, [usize; 4], *mut T);
 /// Every `s`-th element, side by side; see [`super::taps::spread`].
 pub type SpreadFn<T> = unsafe fn(*const T, usize, usize, *mut T, usize);
 /// Rows with zeros before and behind; see [`super::taps::lay`].
 pub type LayFn<T> = unsafe fn(*const T, usize, usize, &Rows, *mut T);
-
-/// A weight, and how many rows down and columns to the right its pixel is.
-#[derive(Clone, Copy, Debug)]
-pub struct Tap<T> {
-    pub weight: T,
-    pub y: isize,
-    pub x: isize,
-}
 
 /// Rows that are copied, and the zeros around them.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +79,10 @@ pub struct Kernels<T: 'static> {
     pub rows: &'static [TileFn<T>],
     /// Tiles one vector wide, of any operands.
     pub narrow: &'static [TileFn<T>],
+    /// Tiles of 1, 2, .. rows that are read where they lie, two vectors wide and one.
+    pub gather: &'static [[GatherFn<T>; 2]],
+    /// The same, of two runs of so many rows each.
+    pub pairs: &'static [(usize, [GatherFn<T>; 2])],
     /// Columns of a tile.
     pub nr: usize,
     pub axpy: AxpyFn<T>,
@@ -193,6 +193,40 @@ pub trait Simd {
                 if which >> l & 1 == 1 {
                     *lane = *p.wrapping_add(l);
                 }
+            }
+            Self::load(lanes.as_ptr())
+        }
+    }
+
+    /// Stores those lanes whose bit is set in `which`; only those are touched.
+    /// # Safety
+    /// As [`Simd::load_some`].
+    #[inline(always)]
+    unsafe fn store_some(p: *mut Self::T, v: Self::V, which: u16) {
+        let mut lanes = [Self::T::default(); MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), v);
+            for (l, lane) in lanes.iter().enumerate() {
+                if which >> l & 1 == 1 {
+                    *p.wrapping_add(l) = *lane;
+                }
+            }
+        }
+    }
+
+    /// Every second lane of two vectors, from the first on.
+    /// # Safety
+    /// As [`Simd::splat`].
+    #[inline(always)]
+    unsafe fn evens(a: Self::V, b: Self::V) -> Self::V {
+        let mut lanes = [Self::T::default(); 2 * MAX_LANES];
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::store(lanes.as_mut_ptr(), a);
+            Self::store(lanes.as_mut_ptr().add(Self::LANES), b);
+            for l in 0..Self::LANES {
+                lanes[l] = lanes[2 * l];
             }
             Self::load(lanes.as_ptr())
         }
@@ -536,7 +570,8 @@ pub unsafe fn total<S: Simd, const V: usize>(sums: &[S::V; V]) -> S::T {
 /// Wraps the generic kernels in functions with `features` enabled, and lists
 /// them in a [`Kernels`].
 macro_rules! kernels {
-    ($table:ident, $name:literal, $t:ty, $simd:ty, [$($rows:literal)*] $(, $features:literal)?) => {
+    ($table:ident, $name:literal, $t:ty, $simd:ty, [$($rows:literal)*],
+     [$($seen:literal)*], [$($pair:literal)*] $(, $features:literal)?) => {
         pub static $table: $crate::gemm::kernel::Kernels<$t> = {
             use $crate::gemm::kernel as k;
             $(#[target_feature(enable = $features)])?
@@ -547,6 +582,19 @@ macro_rules! kernels {
             ) {
                 // SAFETY: the caller's promise.
                 unsafe { k::tile::<$simd, R, V, A>(n, a, ar, ak, b, bk, c, cr, add, ahead, far) }
+            }
+            $(#[target_feature(enable = $features)])?
+            #[allow(clippy::too_many_arguments, reason = "a kernel's operands")]
+            unsafe fn gather<const R: usize, const W: usize, const V: usize>(
+                steps: &[usize], a: *const $t, second: usize, b: *const $t, bk: usize,
+                c: *mut $t, cr: usize, add: bool, ahead: *const $t, far: usize,
+            ) {
+                // SAFETY: the caller's promise.
+                unsafe {
+                    $crate::gemm::gather::gather::<$simd, R, W, V>(
+                        steps, a, second, b, bk, c, cr, add, ahead, far,
+                    )
+                }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn axpy(
@@ -599,11 +647,11 @@ macro_rules! kernels {
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn plane(
-                src: *const $t, source: [usize; 2], taps: &[k::Tap<$t>], out: *mut $t,
-                sizes: [usize; 2],
+                src: *const $t, cover: &$crate::gemm::planes::Cover, weights: *const $t,
+                out: *mut $t,
             ) {
                 // SAFETY: the caller's promise.
-                unsafe { $crate::gemm::taps::plane::<$simd>(src, source, taps, out, sizes) }
+                unsafe { $crate::gemm::planes::plane::<$simd>(src, cover, weights, out) }
             }
             $(#[target_feature(enable = $features)])?
             unsafe fn dots(
@@ -632,6 +680,11 @@ macro_rules! kernels {
                 panel: &[$(tile::<$rows, 2, { k::PANEL }>),*],
                 rows: &[$(tile::<$rows, 2, { k::ROWS }>),*],
                 narrow: &[$(tile::<$rows, 1, { k::ANY }>),*],
+                gather: &[$([gather::<$seen, $seen, 2>, gather::<$seen, $seen, 1>]),*],
+                pairs: &[$((
+                    $pair,
+                    [gather::<{ 2 * $pair }, $pair, 2>, gather::<{ 2 * $pair }, $pair, 1>],
+                )),*],
                 nr: 2 * <$simd as k::Simd>::LANES,
                 axpy,
                 dot,

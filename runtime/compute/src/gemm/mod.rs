@@ -20,9 +20,11 @@ pub mod arch;
 #[path = "x86.rs"]
 pub mod arch;
 pub mod driver;
+pub mod gather;
 pub mod kernel;
 pub mod pack;
 pub mod peak;
+pub mod planes;
 pub mod portable;
 pub mod prepack;
 pub mod simple;

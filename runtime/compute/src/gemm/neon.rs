@@ -56,8 +56,10 @@ macro_rules! simd {
 simd!(F32x4, f32, float32x4_t, 4, vdupq_n_f32, vld1q_f32, vst1q_f32, vfmaq_f32, vaddq_f32);
 simd!(F64x2, f64, float64x2_t, 2, vdupq_n_f64, vld1q_f64, vst1q_f64, vfmaq_f64, vaddq_f64);
 
-kernels!(NEON_F32, "neon", f32, F32x4, [1 2 3 4 5 6 7 8 9 10 11 12], "neon");
-kernels!(NEON_F64, "neon", f64, F64x2, [1 2 3 4 5 6 7 8 9 10 11 12], "neon");
+kernels!(NEON_F32, "neon", f32, F32x4, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12], [4 5 6], "neon");
+kernels!(NEON_F64, "neon", f64, F64x2, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12], [4 5 6], "neon");
 
 /// The sets this CPU can run, best first.
 pub fn all_f32() -> Vec<&'static Kernels<f32>> {

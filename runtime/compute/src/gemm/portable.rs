@@ -52,5 +52,5 @@ macro_rules! array_simd {
 array_simd!(F32x4, f32, 4);
 array_simd!(F64x2, f64, 2);
 
-kernels!(F32, "portable", f32, F32x4, [1 2 3 4]);
-kernels!(F64, "portable", f64, F64x2, [1 2 3 4]);
+kernels!(F32, "portable", f32, F32x4, [1 2 3 4], [1 2 3 4], [2]);
+kernels!(F64, "portable", f64, F64x2, [1 2 3 4], [1 2 3 4], [2]);

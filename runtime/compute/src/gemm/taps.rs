@@ -3,7 +3,7 @@
 //!
 //! The order of sums is the same for every instruction set.
 
-use super::kernel::{MAX_LANES, Rows, Simd, Tap, total};
+use super::kernel::{Rows, Simd, total};
 
 /// Vectors computed at once: enough to hide the latency of a multiply-add.
 const AT_ONCE: usize = 6;
@@ -49,66 +49,6 @@ pub unsafe fn weighted<S: Simd>(
         }
     }
 }
-
-/// Most taps of [`plane`].
-pub const MOST_TAPS: usize = 32;
-
-/// Rows of a plane computed at once: planes tend to have a multiple of seven.
-const ROWS: usize = 7;
-
-/// Weighted sums of a plane of `src_h` by `src_w` elements that needs no padding laid out:
-/// element `(y, x)` of `out` is the sum of `weight * src[y + tap.y, x + tap.x]` over all
-/// taps in order, where what is outside of `src` is zero.
-///
-/// # Safety
-/// The planes exist.
-#[inline(always)]
-pub unsafe fn plane<S: Simd>(
-    src: *const S::T,
-    [src_h, src_w]: [usize; 2],
-    taps: &[Tap<S::T>],
-    out: *mut S::T,
-    [out_h, out_w]: [usize; 2],
-) {
-    let taps = &taps[..taps.len().min(MOST_TAPS)];
-    for x in (0..out_w).step_by(S::LANES) {
-        let lanes = (out_w - x).min(S::LANES);
-        // Which lanes are inside, by the tap, in every row.
-        let mut inside = [0u16; MOST_TAPS];
-        for (inside, tap) in inside.iter_mut().zip(taps) {
-            let start = x as isize + tap.x;
-            let low = (-start).clamp(0, lanes as isize) as u32;
-            let high = (src_w as isize - start).clamp(low as isize, lanes as isize) as u32;
-            *inside = ((1u32 << high) - (1u32 << low)) as u16;
-        }
-        for y in (0..out_h).step_by(ROWS) {
-            let rows = (out_h - y).min(ROWS);
-            // SAFETY: the caller's promise; only elements inside of the planes are touched.
-            unsafe {
-                let mut sums = [S::splat(S::T::default()); ROWS];
-                for (tap, inside) in taps.iter().zip(&inside) {
-                    let first = y as isize + tap.y;
-                    let w = S::splat(tap.weight);
-                    let src = src.wrapping_offset(first * src_w as isize + x as isize + tap.x);
-                    // Which rows are inside.
-                    let low = (-first).clamp(0, rows as isize) as u32;
-                    let high = (src_h as isize - first).clamp(low as isize, rows as isize) as u32;
-                    let there = (1u32 << high) - (1u32 << low);
-                    for (r, sum) in sums.iter_mut().enumerate() {
-                        let which = if there >> r & 1 == 1 { *inside } else { 0 };
-                        *sum = S::fma(w, S::load_some(src.wrapping_add(r * src_w), which), *sum);
-                    }
-                }
-                for (r, sum) in sums.iter().enumerate().take(rows) {
-                    S::store_first(out.add((y + r) * out_w + x), *sum, lanes);
-                }
-            }
-        }
-    }
-}
-
-// A bit for each lane.
-const _: () = assert!(MAX_LANES <= u16::BITS as usize);
 
 /// Bytes of the partial sums of [`dots`]: 16 of f32, 8 of f64, on every machine.
 pub const DOTS_BYTES: usize = 64;
@@ -254,6 +194,60 @@ pub unsafe fn spread<S: Simd>(
     }
 }
 
+/// Most vectors of a row of [`lay_some`].
+const MOST_LAID: usize = 16;
+
+/// [`lay`] by whole vectors, for steps of one and two. Vectors begin where zeros do, and
+/// only the elements that there are are read; what the last vector of a row writes beyond
+/// its end is written again by the next row.
+///
+/// # Safety
+/// As [`lay`].
+#[inline(always)]
+unsafe fn lay_some<S: Simd>(
+    src: *const S::T,
+    step: usize,
+    count: usize,
+    rows: &Rows,
+    dst: *mut S::T,
+) {
+    let Rows { low, to, .. } = *rows;
+    // Those of a vector's elements that are read, `first` being its first one.
+    let (start, end) = (low * step, (low + count) * step);
+    let which = |first: usize| {
+        let bit = |at: usize| 1u32 << at.saturating_sub(first).min(S::LANES);
+        ((bit(end) - bit(start)) & if step == 2 { 0x5555 } else { 0xffff }) as u16
+    };
+    let mut some = [[0u16; 2]; MOST_LAID];
+    let vectors = to.div_ceil(S::LANES);
+    for (v, some) in some[..vectors].iter_mut().enumerate() {
+        let first = v * S::LANES * step;
+        *some = [which(first), if step == 2 { which(first + S::LANES) } else { 0 }];
+    }
+    let src = src.wrapping_sub(low * step);
+    for r in 0..rows.count {
+        let (src, dst) = (src.wrapping_add(r * rows.from), dst.wrapping_add(r * to));
+        for (v, some) in some[..vectors].iter().enumerate() {
+            let from = src.wrapping_add(v * S::LANES * step);
+            let at = v * S::LANES;
+            // SAFETY: the elements of these bits are in the row; stores end in this row or
+            // a later one.
+            unsafe {
+                let low = S::load_some(from, some[0]);
+                let x = match step {
+                    1 => low,
+                    _ => S::evens(low, S::load_some(from.wrapping_add(S::LANES), some[1])),
+                };
+                if at + S::LANES <= (rows.count - r) * to {
+                    S::store(dst.add(at), x);
+                } else {
+                    S::store_first(dst.add(at), x, S::LANES.min(to - at));
+                }
+            }
+        }
+    }
+}
+
 /// Rows of every `step`-th element, `count` of them, with zeros around.
 ///
 /// # Safety
@@ -267,6 +261,10 @@ pub unsafe fn lay<S: Simd>(
     dst: *mut S::T,
 ) {
     let Rows { low, to, .. } = *rows;
+    if S::LOADS_SOME && (step == 1 || step == 2) && to <= MOST_LAID * S::LANES {
+        // SAFETY: the caller's promise.
+        return unsafe { lay_some::<S>(src, step, count, rows, dst) };
+    }
     for r in 0..rows.count {
         // SAFETY: the caller's promise.
         unsafe {

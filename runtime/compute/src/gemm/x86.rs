@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 macro_rules! simd {
     ($name:ident, $t:ty, $v:ty, $lanes:literal, $splat:ident, $load:ident, $store:ident,
      $fma:ident, $add:ident, $load_first:ident, $store_first:ident, $turn:ident $(, $every:ident)?
-    $(; $some:ident)?) => {
+    $(; $some:ident, $store_some:ident, $evens:ident)?) => {
         pub struct $name;
 
         impl Simd for $name {
@@ -92,6 +92,18 @@ macro_rules! simd {
                     // SAFETY: as above.
                     unsafe { $some(p, which) }
                 }
+
+                #[inline(always)]
+                unsafe fn store_some(p: *mut $t, v: $v, which: u16) {
+                    // SAFETY: as above.
+                    unsafe { $store_some(p, v, which) }
+                }
+
+                #[inline(always)]
+                unsafe fn evens(a: $v, b: $v) -> $v {
+                    // SAFETY: as above.
+                    unsafe { $evens(a, b) }
+                }
             )?
 
             #[inline(always)]
@@ -162,7 +174,7 @@ simd!(
     store_first_f32x16,
     turn_f32x16,
     every_f32x16;
-    load_some_f32x16
+    load_some_f32x16, store_some_f32x16, evens_f32x16
 );
 simd!(
     F64x8,
@@ -177,7 +189,7 @@ simd!(
     load_first_f64x8,
     store_first_f64x8,
     turn_f64x8;
-    load_some_f64x8
+    load_some_f64x8, store_some_f64x8, evens_f64x8
 );
 
 /// # Safety
@@ -194,6 +206,44 @@ unsafe fn load_some_f32x16(p: *const f32, which: u16) -> __m512 {
 unsafe fn load_some_f64x8(p: *const f64, which: u16) -> __m512d {
     // SAFETY: as above.
     unsafe { _mm512_maskz_loadu_pd(which as u8, p) }
+}
+
+/// # Safety
+/// As [`Simd::store_some`], here and below.
+#[inline(always)]
+unsafe fn store_some_f32x16(p: *mut f32, v: __m512, which: u16) {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_storeu_ps(p, which, v) }
+}
+
+/// # Safety
+/// As above.
+#[inline(always)]
+unsafe fn store_some_f64x8(p: *mut f64, v: __m512d, which: u16) {
+    // SAFETY: as above.
+    unsafe { _mm512_mask_storeu_pd(p, which as u8, v) }
+}
+
+/// # Safety
+/// As [`Simd::evens`], here and below.
+#[inline(always)]
+unsafe fn evens_f32x16(a: __m512, b: __m512) -> __m512 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let at = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+        _mm512_permutex2var_ps(a, at, b)
+    }
+}
+
+/// # Safety
+/// As above.
+#[inline(always)]
+unsafe fn evens_f64x8(a: __m512d, b: __m512d) -> __m512d {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let at = _mm512_setr_epi64(0, 2, 4, 6, 8, 10, 12, 14);
+        _mm512_permutex2var_pd(a, at, b)
+    }
 }
 
 /// Ones, then zeros: eight lanes from `8 - n` on are a mask of the first `n`.
@@ -493,10 +543,12 @@ unsafe fn turn_f64x4(
     }
 }
 
-kernels!(AVX2_F32, "avx2", f32, F32x8, [1 2 3 4 5 6], "avx2,fma");
-kernels!(AVX2_F64, "avx2", f64, F64x4, [1 2 3 4 5 6], "avx2,fma");
-kernels!(AVX512_F32, "avx512", f32, F32x16, [1 2 3 4 5 6 7 8 9 10 11 12], "avx512f");
-kernels!(AVX512_F64, "avx512", f64, F64x8, [1 2 3 4 5 6 7 8 9 10 11 12], "avx512f");
+kernels!(AVX2_F32, "avx2", f32, F32x8, [1 2 3 4 5 6], [1 2 3 4 5 6], [2 3], "avx2,fma");
+kernels!(AVX2_F64, "avx2", f64, F64x4, [1 2 3 4 5 6], [1 2 3 4 5 6], [2 3], "avx2,fma");
+kernels!(AVX512_F32, "avx512", f32, F32x16, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12 13 14], [4 5 6 7], "avx512f");
+kernels!(AVX512_F64, "avx512", f64, F64x8, [1 2 3 4 5 6 7 8 9 10 11 12],
+    [1 2 3 4 5 6 7 8 9 10 11 12 13 14], [4 5 6 7], "avx512f");
 
 fn has_avx512() -> bool {
     std::is_x86_feature_detected!("avx512f")
