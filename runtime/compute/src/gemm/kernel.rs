@@ -431,44 +431,37 @@ pub unsafe fn axpy<S: Simd>(
 ) {
     // SAFETY: the caller's promise covers every access below.
     unsafe {
+        let whole = n / S::LANES * S::LANES;
         let mut p = 0;
         while p + AXPY_ROWS <= k {
             let b = b.offset(p as isize * b_step);
             let xs: [S::V; AXPY_ROWS] = std::array::from_fn(|r| S::splat(*x.add(p + r)));
-            let mut j = 0;
-            while j + S::LANES <= n {
+            for j in (0..whole).step_by(S::LANES) {
                 let mut sum = S::load(y.add(j));
                 for (r, x) in xs.iter().enumerate() {
                     sum = S::fma(*x, S::load(b.offset(r as isize * b_step).add(j)), sum);
                 }
                 S::store(y.add(j), sum);
-                j += S::LANES;
-            }
-            while j < n {
-                let mut sum = *y.add(j);
-                for r in 0..AXPY_ROWS {
-                    let b = *b.offset(r as isize * b_step).add(j);
-                    sum = S::fma_one(*x.add(p + r), b, sum);
-                }
-                *y.add(j) = sum;
-                j += 1;
             }
             p += AXPY_ROWS;
         }
         while p < k {
             let b = b.offset(p as isize * b_step);
-            let x = *x.add(p);
-            let v = S::splat(x);
-            let mut j = 0;
-            while j + S::LANES <= n {
+            let v = S::splat(*x.add(p));
+            for j in (0..whole).step_by(S::LANES) {
                 S::store(y.add(j), S::fma(v, S::load(b.add(j)), S::load(y.add(j))));
-                j += S::LANES;
-            }
-            while j < n {
-                *y.add(j) = S::fma_one(x, *b.add(j), *y.add(j));
-                j += 1;
             }
             p += 1;
+        }
+        if whole < n {
+            // What fills no vector stays in one from the first row to the last.
+            let (y, rest) = (y.add(whole), n - whole);
+            let mut sum = S::load_first(y, rest);
+            for p in 0..k {
+                let b = b.offset(p as isize * b_step).add(whole);
+                sum = S::fma(S::splat(*x.add(p)), S::load_first(b, rest), sum);
+            }
+            S::store_first(y, sum, rest);
         }
     }
 }
