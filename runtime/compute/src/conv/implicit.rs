@@ -9,6 +9,7 @@
 use super::ConvArgs;
 use super::across::Across;
 use super::edges::{self, Inner};
+use super::few;
 use super::field::Plan;
 use super::windows::{Filter, Pixels, Taps, Widen, Windows};
 use super::winograd;
@@ -48,11 +49,12 @@ pub trait Result<T: Real>: Widen<T> + 'static {
         all_columns: usize,
     );
 
-    /// Computes the convolution by [`winograd`], if it is one for that and comes out finite.
+    /// Computes the convolution by [`winograd`] or [`few`], if it is one for these and comes out
+    /// finite.
     ///
     /// # Safety
     /// As [`super::conv`], for elements `Self`.
-    unsafe fn by_tiles(_: &Kernels<T>, _: &Pool, _: &ConvArgs<'_>, _: Option<BlockFn<'_>>) -> bool {
+    unsafe fn faster(_: &Kernels<T>, _: &Pool, _: &ConvArgs<'_>, _: Option<BlockFn<'_>>) -> bool {
         false
     }
 
@@ -135,14 +137,17 @@ macro_rules! same {
 
 same! {
     f32 {
-        unsafe fn by_tiles(
+        unsafe fn faster(
             kernels: &Kernels<f32>,
             pool: &Pool,
             c: &ConvArgs<'_>,
             finished: Option<BlockFn<'_>>,
         ) -> bool {
             // SAFETY: the caller's promise.
-            unsafe { winograd::conv(kernels, pool, c, finished) }
+            unsafe {
+                winograd::conv(kernels, pool, c, finished)
+                    || few::conv(kernels, pool, c, finished)
+            }
         }
     }
     f64 {}
@@ -181,7 +186,7 @@ pub unsafe fn conv<T: Real, E: Result<T>>(
     // SAFETY: the caller's promise.
     unsafe {
         if c.kind == ConvKind::GradFilter {
-            if E::by_tiles(kernels, pool, c, finished) {
+            if E::faster(kernels, pool, c, finished) {
                 return;
             }
             let apart = edges::not_finite::<T, E>(c);
@@ -220,7 +225,7 @@ pub(super) unsafe fn product<T: Real, E: Result<T>>(
             ConvKind::GradInput if c.stride != [1, 1] => {
                 grad_input_by_grids::<T, E>(kernels, pool, c, finished);
             }
-            _ if E::by_tiles(kernels, pool, c, finished) => {}
+            _ if E::faster(kernels, pool, c, finished) => {}
             _ => by_windows::<T, E>(kernels, pool, c, finished),
         }
     }

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
 //! | f32, windows of 3x3 or 5x5 and channels enough | [`winograd`], and for filters [`winograd::gradient`]: fewer multiplications |
+//! | f32, the gradient of a filter that reads few channels | [`few`]: nothing is gathered |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
 //!
@@ -14,6 +15,7 @@
 mod across;
 pub mod depthwise;
 mod edges;
+pub mod few;
 pub mod field;
 pub mod implicit;
 pub mod simple;

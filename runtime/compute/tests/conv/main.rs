@@ -1,5 +1,6 @@
 //! Convolutions of every kind against the plain loops in f64.
 
+mod few;
 mod tiles;
 
 use std::sync::Mutex;

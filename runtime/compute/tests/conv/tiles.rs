@@ -27,7 +27,7 @@ fn tiled(r: &mut Random, i: usize) -> ConvArgs<'static> {
 }
 
 /// The bits of a convolution of f32.
-fn run(
+pub fn run(
     shape: &ConvArgs<'_>,
     kernels: &'static Kernels<f32>,
     pool: &Pool,
