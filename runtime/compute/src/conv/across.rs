@@ -10,7 +10,7 @@
 use super::implicit::{ByWindows, Result};
 use crate::gemm::driver::{grow, k_blocks};
 use crate::gemm::kernel::{CACHE_LINE, GatherFn, Kernels, MAX_LANES, Real};
-use crate::gemm::pack::{Operand, Packed, Strided, rows_of};
+use crate::gemm::pack::{Operand, Packed, Strided};
 use crate::gemm::prepack::Wholes;
 use crate::mem::Bytes;
 use crate::pool::{MAX_PARTS, Pool};
@@ -196,7 +196,9 @@ impl<T: Real> Across<T> {
         SUMS.with_borrow_mut(|sums| {
             let tiles = &self.tiles[tiles.0..tiles.1];
             let most = tiles.iter().map(|t| t.pixels).max().unwrap_or(0);
-            grow(sums, ((PIXELS + most) * nr + MAX_LANES) * size_of::<T>());
+            grow(sums, (PIXELS + most + MAX_LANES) * nr * size_of::<T>());
+            // The pixels turned at once; of the last ones, some are none.
+            let rows: [usize; MAX_LANES] = std::array::from_fn(|l| l * nr);
             let sums = sums.as_ptr().cast::<T>();
             let blocks: Vec<&[Tile<T>]> = chunks(tiles).collect();
             // Channels that are not handed on yet.
@@ -250,7 +252,7 @@ impl<T: Real> Across<T> {
                     let end_pixel = tiles.last().map_or(0, |t| t.pixel + t.pixels);
                     for p in (first.pixel..end_pixel).step_by(MAX_LANES) {
                         let lanes = MAX_LANES.min(end_pixel - p);
-                        let rows = rows_of(lanes, |l| (p - first.pixel + l) * nr);
+                        let sums = sums.wrapping_add((p - first.pixel) * nr);
                         let out = out.wrapping_add(lane * n + p);
                         // SAFETY: the sums are there, with a vector beyond the last; these
                         // pixels of these channels are the part's own.
