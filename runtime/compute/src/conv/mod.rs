@@ -3,7 +3,7 @@
 //! | case | way |
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
-//! | floats, few pixels and many channels | [`across`]: the same sums, of pixels where they lie |
+//! | floats, few pixels and many channels | `across.rs`: the same sums, of pixels where they lie |
 //! | f32, windows of 3x3 and channels enough | [`winograd`]: fewer multiplications |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
