@@ -88,11 +88,16 @@ fn tiles<T>(kernels: &Kernels<T>, [height, width]: [usize; 2], row: usize) -> Op
 
 /// Whether vectors of channels take less time than vectors of pixels, for sums of `k`
 /// products: both in multiply-adds of lanes, as measured.
-fn worth((channels, pixels, k): (usize, usize, usize), nr: usize, whole: bool) -> bool {
+fn worth((channels, pixels, k): (usize, usize, usize), nr: usize, row: usize, whole: bool) -> bool {
     let half = (nr / 2).max(1);
+    if 2 * channels < half {
+        // Most of each vector would be empty.
+        return false;
+    }
     // Sums are turned afterwards. Pixels are packed before.
     let across = channels.next_multiple_of(half) * pixels * (k + TURNING);
-    let packing = if whole { PACKING } else { GATHERING };
+    // Panels of short rows are put together from more pieces.
+    let packing = if whole { PACKING } else { GATHERING * (1 + nr / row) };
     across < pixels.next_multiple_of(half) * k * (channels + packing) + channels * pixels * 4
 }
 
@@ -109,7 +114,8 @@ impl<T: Real> Across<T> {
         let channel = plan.channel(height);
         let field = job.from * channel;
         let sizes = (job.to, plan.pixels(), job.from * plan.taps());
-        if (!as_is && field * size_of::<T>() > MOST_FIELD) || !worth(sizes, kernels.nr, job.whole())
+        if (!as_is && field * size_of::<T>() > MOST_FIELD)
+            || !worth(sizes, kernels.nr, width.max(1), job.whole())
         {
             return None;
         }
