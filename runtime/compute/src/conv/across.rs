@@ -10,7 +10,7 @@
 use super::implicit::{ByWindows, Result};
 use crate::gemm::driver::{grow, k_blocks};
 use crate::gemm::kernel::{CACHE_LINE, GatherFn, Kernels, MAX_LANES, Real};
-use crate::gemm::pack::{Operand, Packed, Strided, rows_of};
+use crate::gemm::pack::{Operand, Packed, Strided};
 use crate::gemm::prepack::Wholes;
 use crate::mem::Bytes;
 use crate::pool::{MAX_PARTS, Pool};
@@ -88,11 +88,16 @@ fn tiles<T>(kernels: &Kernels<T>, [height, width]: [usize; 2], row: usize) -> Op
 
 /// Whether vectors of channels take less time than vectors of pixels, for sums of `k`
 /// products: both in multiply-adds of lanes, as measured.
-fn worth((channels, pixels, k): (usize, usize, usize), nr: usize, whole: bool) -> bool {
+fn worth((channels, pixels, k): (usize, usize, usize), nr: usize, row: usize, whole: bool) -> bool {
     let half = (nr / 2).max(1);
+    if 2 * channels < half {
+        // Most of each vector would be empty.
+        return false;
+    }
     // Sums are turned afterwards. Pixels are packed before.
     let across = channels.next_multiple_of(half) * pixels * (k + TURNING);
-    let packing = if whole { PACKING } else { GATHERING };
+    // Panels of short rows are put together from more pieces.
+    let packing = if whole { PACKING } else { GATHERING * (1 + nr / row) };
     across < pixels.next_multiple_of(half) * k * (channels + packing) + channels * pixels * 4
 }
 
@@ -109,7 +114,8 @@ impl<T: Real> Across<T> {
         let channel = plan.channel(height);
         let field = job.from * channel;
         let sizes = (job.to, plan.pixels(), job.from * plan.taps());
-        if (!as_is && field * size_of::<T>() > MOST_FIELD) || !worth(sizes, kernels.nr, job.whole())
+        if (!as_is && field * size_of::<T>() > MOST_FIELD)
+            || !worth(sizes, kernels.nr, width.max(1), job.whole())
         {
             return None;
         }
@@ -196,7 +202,9 @@ impl<T: Real> Across<T> {
         SUMS.with_borrow_mut(|sums| {
             let tiles = &self.tiles[tiles.0..tiles.1];
             let most = tiles.iter().map(|t| t.pixels).max().unwrap_or(0);
-            grow(sums, ((PIXELS + most) * nr + MAX_LANES) * size_of::<T>());
+            grow(sums, (PIXELS + most + MAX_LANES) * nr * size_of::<T>());
+            // The pixels turned at once; of the last ones, some are none.
+            let rows: [usize; MAX_LANES] = std::array::from_fn(|l| l * nr);
             let sums = sums.as_ptr().cast::<T>();
             let blocks: Vec<&[Tile<T>]> = chunks(tiles).collect();
             // Channels that are not handed on yet.
@@ -250,7 +258,7 @@ impl<T: Real> Across<T> {
                     let end_pixel = tiles.last().map_or(0, |t| t.pixel + t.pixels);
                     for p in (first.pixel..end_pixel).step_by(MAX_LANES) {
                         let lanes = MAX_LANES.min(end_pixel - p);
-                        let rows = rows_of(lanes, |l| (p - first.pixel + l) * nr);
+                        let sums = sums.wrapping_add((p - first.pixel) * nr);
                         let out = out.wrapping_add(lane * n + p);
                         // SAFETY: the sums are there, with a vector beyond the last; these
                         // pixels of these channels are the part's own.

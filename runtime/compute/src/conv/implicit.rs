@@ -255,8 +255,9 @@ pub(super) struct ByWindows<'a, E> {
     /// Channels of a group of the result, and of what is read.
     pub(super) to: usize,
     pub(super) from: usize,
-    /// Vectors are of channels rather than of pixels: of those there are few, or
-    /// the last vectors of them would be mostly empty.
+    /// Vectors are of channels rather than of pixels, which are packed: of those there
+    /// are few, and rows of them are too short for [`Across`], or the last vectors of them
+    /// would be mostly empty.
     across: bool,
     finished: Option<BlockFn<'a>>,
     /// Where no padding is met, if there is some elsewhere.

@@ -3,14 +3,14 @@
 //! | case | way |
 //! |---|---|
 //! | floats | [`implicit`]: a matrix product whose operands are gathered while packing |
+//! | floats, few pixels and many channels | `across.rs`: the same sums, of pixels where they lie |
 //! | f32, windows of 3x3 or 5x5 and channels enough | [`winograd`], and for filters [`winograd::gradient`]: fewer multiplications |
 //! | f32, the gradient of a filter that reads few channels | [`few`]: nothing is gathered |
 //! | one filter per channel, f32 and f64 | [`depthwise`] |
 //! | integers, bool | [`simple`] |
 //!
-//! Floats are read through a [`field`], a copy of a few rows with padding and
-//! strides written out. Vectors are of pixels, or of channels where pictures are so
-//! small that vectors of pixels would be half empty.
+//! Floats are read through a [`field`], a copy of some rows with padding and
+//! strides written out. Vectors are of pixels, or of channels where that is less work.
 
 mod across;
 pub mod depthwise;

@@ -35,8 +35,10 @@ const C_BYTES: usize = 256 << 10;
 const LEAST_COLUMNS: usize = 128;
 /// Up to this many rows the right operand is not worth packing; and up to so many where the
 /// left one stays.
-const DIRECT_B_ROWS: usize = 64;
+const DIRECT_B_ROWS: usize = 96;
 const DIRECT_B_BESIDE: usize = 12;
+const DIRECT_B_BYTES: usize = 12 << 10;
+const LEAST_STEPS: usize = 16;
 /// But a panel of it at a time is, if its steps are this many bytes apart: they are on
 /// many pages, and in few sets of a cache. So many bytes, times rows, pay for the packing.
 const PANEL_STEP: usize = 2 << 10;
@@ -126,7 +128,9 @@ unsafe fn blocks<T: Real>(
         // Whole tiles, so that no row block ends in a thin one.
         ((MC / mr * mr).max(mr), NC)
     };
-    let few = if stays { DIRECT_B_BESIDE } else { DIRECT_B_ROWS };
+    // A panel of few steps stays in L1 while the rows pass by, wherever it is.
+    let near = most >= LEAST_STEPS && most * nr * size <= DIRECT_B_BYTES;
+    let few = if stays && !near { DIRECT_B_BESIDE } else { DIRECT_B_ROWS };
     let direct_b = g.b.direct().filter(|(_, lane, _)| *lane == 1 && m <= few);
     let direct_a = g.a.direct().filter(|(_, lane, step)| match (lane, step) {
         (_, 1) => left_as_is(m, n),
