@@ -110,8 +110,6 @@ struct Fuser<'a> {
     /// Assignments that may come after all else.
     free_assigns: BTreeSet<NodeId>,
     users: &'a SecondaryMap<ValueId, Vec<NodeId>>,
-    /// What the region gives.
-    escapes: BTreeSet<ValueId>,
     groups: Vec<KernelGroup>,
     fused: SecondaryMap<NodeId, Fused>,
     /// The graph is on several devices, which kernels are not.
@@ -125,15 +123,13 @@ enum Use {
     Buffer(u32),
 }
 
-/// Nodes between a window and the contraction whose result it asks for that are looked at.
-const MOST_FINISHING: u32 = 12;
-
 /// Position of what comes after all nodes of a region.
 const LAST: u32 = u32::MAX;
 
 /// Groups the nodes of one region, in the order of the graph.
 pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGroup> {
     let nodes = &func.regions[region].nodes;
+    let escapes: BTreeSet<ValueId> = func.regions[region].results.iter().copied().collect();
     let mut position = SecondaryMap::new();
     let mut users: SecondaryMap<ValueId, Vec<NodeId>> = SecondaryMap::new();
     for (i, &id) in nodes.iter().enumerate() {
@@ -149,13 +145,12 @@ pub(crate) fn fuse(graph: &Graph, func: &Func, region: RegionId) -> Vec<KernelGr
         position: &position,
         free_assigns: free_assigns(graph, func, nodes),
         users: &users,
-        escapes: func.regions[region].results.iter().copied().collect(),
         groups: vec![],
         fused: SecondaryMap::new(),
         apart: !placement::asked(graph).is_empty(),
     };
     for &id in nodes.iter().rev() {
-        f.visit(id);
+        f.visit(id, &escapes);
     }
     let mut groups = f.groups;
     groups.sort_by_key(|g| g.exec);
@@ -309,7 +304,7 @@ fn collect_region(func: &Func, region: tfc_ir::RegionId, out: &mut Vec<ValueId>)
 }
 
 impl Fuser<'_> {
-    fn visit(&mut self, id: NodeId) {
+    fn visit(&mut self, id: NodeId, escapes: &BTreeSet<ValueId>) {
         let func = self.func;
         let node = &func.nodes[id];
         let def = node.op.def();
@@ -329,7 +324,7 @@ impl Fuser<'_> {
             _ => {}
         }
         let value = node.results[0];
-        let uses = self.uses(value);
+        let uses = self.uses(value, escapes);
         if uses.is_empty() {
             return;
         }
@@ -347,9 +342,9 @@ impl Fuser<'_> {
         }
     }
 
-    fn uses(&self, value: ValueId) -> Vec<Use> {
+    fn uses(&self, value: ValueId, escapes: &BTreeSet<ValueId>) -> Vec<Use> {
         let mut out = vec![];
-        if self.escapes.contains(&value) {
+        if escapes.contains(&value) {
             out.push(Use::Buffer(LAST));
         }
         for &user in &self.users[value] {
@@ -556,7 +551,8 @@ impl Fuser<'_> {
             let plain = group.kind == GroupKind::Kernel
                 && group.reduced.is_empty()
                 && !group.irregular
-                && takes_epilogue(kind);
+                && kind != Contraction::Conv2dGradInput
+                && kind != Contraction::Conv2dGradFilter;
             let outputs = group.outputs.iter().all(|(_, a)| *a == unit_free(&group.space));
             if full && same && plain && outputs {
                 let exec = group.exec;
@@ -692,28 +688,9 @@ impl Fuser<'_> {
         if matches!(group.kind, GroupKind::Contract(_)) && !matches!(rel, Rel::Axes(_)) {
             return false;
         }
-        // Work that would be repeated must be little, and not what a contraction can do
-        // once, on a result that is in cache and stored anyway.
+        // Work that would be repeated must be little.
         let repeat = repeat || phases.count_ones() > 2;
-        !repeat || repeats(cost) && !self.finishes(id, MOST_FINISHING)
-    }
-
-    /// Whether a node, and up to `depth` others, would be what is computed on a
-    /// contraction's result while that is in cache.
-    fn finishes(&self, id: NodeId, depth: u32) -> bool {
-        let node = &self.func.nodes[id];
-        let shape = |v: ValueId| &self.func.ty(v).shape;
-        let from = |v: &ValueId| {
-            let alone = self.users[*v].len() == 1 && !self.escapes.contains(v);
-            let def = self.func.def(*v).filter(|_| alone);
-            def.filter(|_| shape(*v) == shape(node.results[0])).is_some_and(|d| {
-                match &self.func.nodes[d].op.def().lower {
-                    Lower::Contract(kind) => takes_epilogue(*kind),
-                    _ => depth > 0 && self.finishes(d, depth - 1),
-                }
-            })
-        };
-        matches!(node.op.def().lower, Lower::Map(_)) && node.operands.iter().any(from)
+        !repeat || repeats(cost)
     }
 
     /// The group axes a reduction would run over, if it can run once per row.
@@ -818,11 +795,6 @@ pub(crate) fn reduction_axes(node: &Node) -> Vec<usize> {
 /// The identity, with axes of size one standing still.
 fn unit_free(shape: &[Dim]) -> Vec<Option<usize>> {
     shape.iter().enumerate().map(|(i, d)| (!d.is_one()).then_some(i)).collect()
-}
-
-/// Whether what is computed on a contraction's result can be done while that is in cache.
-fn takes_epilogue(kind: Contraction) -> bool {
-    !matches!(kind, Contraction::Conv2dGradInput | Contraction::Conv2dGradFilter)
 }
 
 /// Whether an op may ask for more elements than its operand has: windows that
