@@ -7,9 +7,7 @@
 //! results have the same bits.
 
 use std::collections::BTreeMap;
-use tfc_kernel::{
-    Dim, Ix, Kernel, Loop, LoopVar, Reg, Scalar, ScalarOp, ScalarType, Stmt, interp,
-};
+use tfc_kernel::{Dim, Ix, Kernel, Loop, LoopVar, Reg, Scalar, ScalarOp, ScalarType, Stmt, interp};
 
 /// What is known of integers and truth values.
 #[derive(Clone, Default)]
@@ -78,11 +76,7 @@ impl Facts {
     /// Whether `b - a` is always at least `least` (true), or never (false).
     fn exceeds(&self, a: Reg, b: Reg, least: i64) -> Option<bool> {
         let (lo, hi) = self.bounds(&self.difference(a, b)?)?;
-        if lo >= least {
-            Some(true)
-        } else {
-            (hi < least).then_some(false)
-        }
+        if lo >= least { Some(true) } else { (hi < least).then_some(false) }
     }
 }
 
